@@ -33,9 +33,12 @@ LIBS := -lgrpc -lgpr -lprotobuf-c -lrocksdb -lcrypto -lisal -lzstd -lmicrohttpd 
 
 # ---- generated from our .proto files
 PROTOS := $(shell find proto -name '*.proto' | sed 's|^proto/||' | sort)
-GEN_C := $(PROTOS:%.proto=$(GEN)/%.pb-c.c)
-GEN_H := $(PROTOS:%.proto=$(GEN)/%.pb-c.h)
-GEN_O := $(PROTOS:%.proto=$(BUILD)/gen/%.pb-c.o)
+# Google's well-known types are not ours: they come from the package libprotobuf-dev.
+WELL_KNOWN_DIR := /usr/include
+WELL_KNOWN := $(patsubst %,google/protobuf/%.proto,any duration timestamp wrappers)
+GEN_C := $(patsubst %.proto,$(GEN)/%.pb-c.c,$(PROTOS) $(WELL_KNOWN))
+GEN_H := $(GEN_C:.c=.h)
+GEN_O := $(GEN_C:$(GEN)/%.c=$(BUILD)/gen/%.o)
 DESCRIPTORS := $(GEN)/descriptors.h
 
 # ---- our folders, each an archive; the order is the order of linking
@@ -61,6 +64,10 @@ all: $(BINARIES)
 $(GEN)/%.pb-c.c $(GEN)/%.pb-c.h &: proto/%.proto
 	@mkdir -p $(@D)
 	protoc-c -Iproto --c_out=$(GEN) $<
+
+$(GEN)/google/protobuf/%.pb-c.c $(GEN)/google/protobuf/%.pb-c.h &: $(WELL_KNOWN_DIR)/google/protobuf/%.proto
+	@mkdir -p $(@D)
+	protoc-c -I$(WELL_KNOWN_DIR) --c_out=$(GEN) $<
 
 # The descriptors of all our files with their imports, for server reflection.
 $(GEN)/descriptors.bin: $(PROTOS:%=proto/%)
