@@ -58,8 +58,73 @@ FUZZERS := $(FUZZ_SOURCES:tests/fuzz/%.c=build/fuzz/%)
 
 BINARIES := $(BUILD)/varved $(BUILD)/varve
 
+# Sub-makes build in parallel unless the caller has chosen.
+parallel = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 .PHONY: all
 all: $(BINARIES)
+
+# ---- what people call
+DATA ?= data
+LISTEN ?= 127.0.0.1:8980
+HTTP_LISTEN ?= 127.0.0.1:8981
+ARGS ?=
+PACKAGES ?= yes
+PREFIX ?= /usr/local
+packages = $(if $(filter yes,$(PACKAGES)),deploy/install-packages $(1),true)
+
+.PHONY: help
+help:
+	@echo 'make run            install packages, build, start a server on loopback, print the lines for .bazelrc'
+	@echo '                    DATA=$(DATA) LISTEN=$(LISTEN) HTTP_LISTEN=$(HTTP_LISTEN) ARGS="more flags"'
+	@echo 'make test           install packages, build, run all tests'
+	@echo 'make unit-X         build and run tests/test_X.c alone'
+	@echo 'make asan, tsan     the tests under AddressSanitizer and UBSan, or under ThreadSanitizer'
+	@echo 'make fuzz           each fuzzer for FUZZ_SECONDS'
+	@echo 'make lint           format, clang-tidy, shellcheck, who includes whom, headers compile alone'
+	@echo 'make format         clang-format -i on everything; FILES="..." for some'
+	@echo 'make check          everything that CI runs'
+	@echo 'make release, debug build/release/, build/debug/: varved and varve'
+	@echo 'make check-release  no fail point in the release, nothing but varve_* exported by libvarve'
+	@echo 'make install        the release to DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'
+	@echo 'make compile_commands.json'
+	@echo 'make clean          removes build/; data/ stays'
+	@echo 'PACKAGES=no installs nothing.'
+
+.PHONY: release debug
+release:
+	@+$(MAKE) --no-print-directory $(parallel) VARIANT=release all
+debug:
+	@+$(MAKE) --no-print-directory $(parallel) VARIANT=debug all
+
+.PHONY: run
+run:
+	@$(call packages,build)
+	@+$(MAKE) --no-print-directory release
+	@DATA='$(DATA)' LISTEN='$(LISTEN)' HTTP_LISTEN='$(HTTP_LISTEN)' deploy/run $(ARGS)
+
+.PHONY: test asan tsan
+test:
+	@$(call packages,build test)
+	@+$(MAKE) --no-print-directory $(parallel) VARIANT=debug all tests
+	@tests/run debug
+asan tsan:
+	@$(call packages,build test)
+	@+$(MAKE) --no-print-directory $(parallel) VARIANT=$@ all tests
+	@tests/run $@
+
+.PHONY: check
+check:
+	.ci/run
+
+.PHONY: clean
+clean:
+	rm -rf build
+
+.PHONY: install
+install: release
+	install -D -m 755 build/release/varved '$(DESTDIR)$(PREFIX)/bin/varved'
+	install -D -m 755 build/release/varve '$(DESTDIR)$(PREFIX)/bin/varve'
 
 $(GEN)/%.pb-c.c $(GEN)/%.pb-c.h &: proto/%.proto
 	@mkdir -p $(@D)
@@ -81,7 +146,14 @@ $(BUILD)/gen/%.pb-c.o: $(GEN)/%.pb-c.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -w -I$(GEN) -c -o $@ $<
 
-$(BUILD)/%.o: %.c | $(GEN_H) $(DESCRIPTORS)
+# Changes when the flags do, so that a change of flags rebuilds.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(CFLAGS) $(WARNINGS)' | cmp -s - $@ || echo '$(CC) $(CFLAGS) $(WARNINGS)' >$@
+.PHONY: FORCE
+FORCE:
+
+$(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN_H) $(DESCRIPTORS)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
 
@@ -111,7 +183,65 @@ benches: $(BENCHES)
 
 # One test program: make unit-digest runs tests/test_digest.c
 unit-%: $(BUILD)/tests/test_%
-	$<
+	@tests/run -v $(VARIANT) test_$*
+
+# ---- lint
+C_SOURCES := $(sort $(wildcard $(FOLDERS:%=%/*.c) tests/*.c tests/*/*.c bench/*.c))
+C_HEADERS := $(sort $(wildcard $(FOLDERS:%=%/*.h) tests/*.h tests/*/*.h bench/*.h))
+SCRIPTS := $(shell grep -rlIE '^\#!.*[/ ](ba)?sh' .ci deploy tests bench 2>/dev/null | sort)
+FILES ?= $(C_SOURCES) $(C_HEADERS)
+TIDIED := $(C_SOURCES:%=build/tidy/%.stamp)
+HEADERS_ALONE := $(C_HEADERS:%=build/tidy/%.stamp)
+CLANG_FLAGS := $(COMMON) -DFAILPOINTS
+
+.PHONY: lint lint-format lint-tidy lint-scripts lint-includes lint-words
+lint:
+	@$(call packages,build test lint)
+	@+$(MAKE) --no-print-directory -k $(parallel) lint-format lint-tidy lint-scripts lint-includes lint-words
+
+lint-format:
+	@clang-format --dry-run -Werror $(C_SOURCES) $(C_HEADERS)
+
+# One process a file: clang-tidy 14 mixes files up when it is given several.
+lint-tidy: $(TIDIED) $(HEADERS_ALONE)
+
+build/tidy/%.c.stamp: %.c .clang-tidy | $(GEN_H) $(DESCRIPTORS)
+	@mkdir -p $(@D)
+	@$(CLANG) $(CLANG_FLAGS) $(WARNINGS) -Wthread-safety -fsyntax-only -MD -MT $@ -MF build/tidy/$*.c.d $<
+	@clang-tidy --quiet --warnings-as-errors='*' $< -- $(CLANG_FLAGS) 2>build/tidy/$*.c.err || { cat build/tidy/$*.c.err; false; }
+	@touch $@
+
+build/tidy/%.h.stamp: %.h | $(GEN_H) $(DESCRIPTORS)
+	@mkdir -p $(@D)
+	@$(CC) $(CLANG_FLAGS) $(WARNINGS) -fsyntax-only -MD -MT $@ -MF build/tidy/$*.h.d -x c $<
+	@touch $@
+
+lint-scripts:
+	@shellcheck $(SCRIPTS)
+
+lint-includes:
+	@.ci/check-includes
+
+lint-words:
+	@! grep -nE 'TODO|FIXME|XXX' $(C_SOURCES) $(C_HEADERS) $(SCRIPTS) $(PROTOS:%=proto/%)
+
+.PHONY: format
+format:
+	clang-format -i $(FILES)
+
+# ---- what the release may not contain
+.PHONY: check-release
+check-release: release
+	@.ci/check-release build/release
+
+# ---- for editors: what the compiler is called with, taken from make itself
+.PHONY: compile_commands.json
+compile_commands.json: $(GEN_H) $(DESCRIPTORS)
+	@$(MAKE) --no-print-directory -Bnk VARIANT=debug all tests benches 2>/dev/null | awk -v root='$(CURDIR)' \
+	  '/^$(CC) .* -c -o [^ ]+ [^ ]+\.c$$/ { gsub(/["\\]/, "\\\\&"); \
+	    printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", n++ ? ",\n" : "[\n", root, $$NF, $$0 } \
+	  END { print n ? "\n]" : "[]" }' >$@
 
 .SECONDARY:
+-include $(shell find build/tidy -name '*.d' 2>/dev/null)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
