@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Group commit of one lane. Requests queue up; a round appends all that wait in one gathered write, syncs once,
+ * moves durable_seq, makes the entries visible in memory, and only then calls the requests back.
+ *
+ *              submit              append                sync                publish            done
+ *   request ───────────► queued ───────────► pending ───────────► durable ───────────► visible ──────► acknowledged
+ *
+ * If more than one request waits (or commit_expect() says that more are coming) a round waits up to
+ * LIMIT_COMMIT_WINDOW_NS for company. A lone request pays no window.
+ *
+ * A failed sync is final (I9): every request of the round and all later ones fail with UNAVAILABLE, nothing is
+ * published, and the sync is never tried again. A full disk is not final: that request fails with RESOURCE_EXHAUSTED.
+ *
+ * Threads: submit and expect from any; one committer runs commit_round().
+ */
+#ifndef VARVE_DURABILITY_COMMIT_H
+#define VARVE_DURABILITY_COMMIT_H
+
+#include "durability/ack.h"
+#include "durability/indexer.h"
+#include "durability/watermark.h"
+#include "store/store.h"
+
+struct commit;
+
+/* One record that waits to become durable. Memory of the submitter, which must stay until `done` is called. */
+struct commit_request {
+    struct record *record;    /* borrowed; BLOB, MANIFEST, ACTION or FORGET of this lane */
+    struct bytes instance;    /* borrowed; ACTION: part of its key */
+    struct place forget;      /* FORGET: the record that goes */
+    enum record_kind forget_kind;
+    struct ack ack;           /* ack.done is set by the submitter; called exactly once, on the ack thread, holding no lock */
+    struct commit_request *next; /* commit's; a submitter may link requests by it to submit many at once */
+};
+
+struct commit_config {
+    struct store *store;      /* borrowed, as all pointers here */
+    enum lane lane;
+    struct acker *acker;
+    struct indexer *indexer;
+    /* Called once, from the committer, when the lane fails for good. */
+    void (*on_failure)(void *argument, enum lane lane, const struct status *why);
+    void *on_failure_argument;
+};
+
+MUST_CHECK bool commit_new(const struct commit_config *config, struct commit **commit, struct status *status);
+void commit_free(struct commit *commit); /* asserts that nothing is queued */
+
+/* Queues a list of requests (linked by next). Each is called back in the end, also when this lane has failed. */
+void commit_submit(struct commit *commit, struct commit_request *requests);
+
+/* Tells that `puts` more (or, negative, fewer) requests are on their way: the window waits for them. */
+void commit_expect(struct commit *commit, int puts);
+
+/* One round; false when nothing was queued and nothing was to be synced. Never blocks but for the window and the disk. */
+bool commit_round(struct commit *commit);
+
+/* Blocks until there is work for a round or commit_stop() was called; false then and only when nothing is left to do. */
+bool commit_wait(struct commit *commit);
+void commit_stop(struct commit *commit);
+
+struct watermark *commit_watermark(struct commit *commit);
+bool commit_failed(struct commit *commit, struct status *why);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One RPC as an explicit state machine over gRPC C-core, and what a method is.
+ *
+ *            arrives          budget            whole message          turn ends
+ *   (core) ──────────► ARRIVED ───────► RECEIVING ───────────► HANDLING ────────────► SENDING ──► FINISHING ──► (freed)
+ *                                           ▲                   │  │  ▲                  │
+ *                                           └── call_receive() ─┘  └──┘ call_park/resume │
+ *                                                               ▲───── call_send() done ─┘
+ *
+ *   From        To          On                                        Made by
+ *   ARRIVED     RECEIVING   memory for a message is granted           budget
+ *   RECEIVING   HANDLING    a message or the client's half-close      poller, then worker
+ *   HANDLING    RECEIVING   call_receive()                            handler
+ *   HANDLING    SENDING     call_send()                               handler
+ *   SENDING     HANDLING    the message has left (on_sent)            poller, then worker
+ *   HANDLING    PARKED      call_park()                               handler
+ *   PARKED      HANDLING    call_wake(), or the call was cancelled    any thread
+ *   HANDLING    FINISHING   call_reply(), call_finish(), call_fail()  handler
+ *   RECEIVING   FINISHING   the client is gone                        poller
+ *   SENDING     FINISHING   the client is gone                        poller
+ *
+ * The turn: while a call is HANDLING one thread at a time, its handler's, touches it, until it calls exactly one of
+ * call_receive, call_send, call_park, call_reply, call_finish, call_fail, after which it touches nothing of the call any more.
+ * A handler's function may also return without any of these when it has handed the turn to somebody who will call
+ * call_resume() (a commit's completion): that is how a write waits for group commit without holding a thread.
+ */
+#ifndef VARVE_SERVER_CALL_H
+#define VARVE_SERVER_CALL_H
+
+#include <grpc/grpc.h>
+#include <grpc/slice.h>
+
+#include "base/arena.h"
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "base/status.h"
+
+struct call;
+struct server;
+
+enum method_kind { METHOD_UNARY, METHOD_CLIENT_STREAM, METHOD_SERVER_STREAM, METHOD_BIDI };
+
+/* What a caller must be allowed to do; everything is allowed until access rules exist. */
+enum method_role { ROLE_NONE, ROLE_READ, ROLE_WRITE_CAS, ROLE_WRITE_AC, ROLE_ADMIN };
+
+/* One received message, in the slices that gRPC received it in. Lives until the next call_receive() or the end of the call. */
+struct message {
+    struct bytes_list parts;
+    size_t length;
+};
+
+/*
+ * A method of a service. state is state_bytes of zeroed memory in the call's arena, for the handler alone.
+ * All functions are called with the turn. Functions that may be NULL say so.
+ */
+struct method {
+    const char *path; /* "/google.bytestream.ByteStream/Read" */
+    enum method_kind kind;
+    enum method_role role;
+    bool on_poller; /* on_message answers from memory and never waits: run it where it arrived, unless the message is large */
+    size_t state_bytes;
+    void (*on_message)(struct call *call, void *state, const struct message *message);
+    /* The client will send no more: METHOD_CLIENT_STREAM, METHOD_BIDI; else NULL. Not called when the client is gone. */
+    void (*on_half_close)(struct call *call, void *state);
+    /* The message given to call_send() has left; methods that stream; else NULL. */
+    void (*on_sent)(struct call *call, void *state);
+    /* The call is over, for whatever reason: release what state holds. May be NULL. The last function called. Never called while
+       the turn is handed away: a handler that waits for a commit is resumed first. */
+    void (*on_free)(struct call *call, void *state);
+};
+
+/* All methods of the server: server/methods.c. */
+extern const struct method *const server_methods[];
+extern const size_t server_methods_count;
+
+/* ---- what ends a turn */
+
+void call_receive(struct call *call); /* the next message, please: on_message or on_half_close follows, or on_free */
+
+/* Sends one message of a response stream; takes the slices over. on_sent follows, or on_free. */
+void call_send(struct call *call, grpc_slice *slices, size_t count);
+
+/* The single response of a unary or client-streaming call, and OK; takes the slices over. */
+void call_reply(struct call *call, grpc_slice *slices, size_t count);
+
+/* OK without a message: the end of a response stream. */
+void call_finish(struct call *call);
+
+/* Anything but OK. details: an encoded google.rpc.Status for grpc-status-details-bin, or empty. */
+void call_fail(struct call *call, const struct status *status);
+void call_fail_with_details(struct call *call, const struct status *status, struct bytes details);
+
+/*
+ * Waits until call_wake(), or until the call is cancelled, or the server drains past its time; then `resume` is called
+ * once, with the turn, on a worker. Whoever may wake it holds a reference (call_ref).
+ */
+void call_park(struct call *call, void (*resume)(struct call *call, void *state));
+/* Any thread. True if it was parked and is resumed by this; false if not (it then stays as it is, except that a wake that comes
+   before the park is remembered and resumes that park at once). */
+bool call_wake(struct call *call);
+
+/* ---- handing the turn over */
+
+/* Continues with `next` on a worker, with the turn. Any thread. */
+void call_resume(struct call *call, void (*next)(struct call *call, void *state));
+
+/* ---- what may be asked with the turn */
+
+struct server *call_server(struct call *call);
+void *call_state(struct call *call);
+struct arena *call_arena(struct call *call); /* limit LIMIT_CALL_ARENA_BYTES */
+const struct method *call_method(const struct call *call);
+bool call_cancelled(struct call *call); /* also when the deadline has passed; any thread with a reference */
+int64_t call_deadline_ns(const struct call *call); /* CLOCK_MONOTONIC; INT64_MAX without one */
+const char *call_peer(struct call *call); /* "ipv4:127.0.0.1:50422" */
+/* tool_details.tool_name of the caller's RequestMetadata, or empty; damaged metadata is ignored. */
+struct bytes call_tool_name(struct call *call);
+
+void call_ref(struct call *call);
+void call_unref(struct call *call);
+
+/* ---- conveniences for handlers */
+
+/* The message in one piece: in place if it is one slice, else copied to the arena; false (and the call has failed) without memory. */
+MUST_CHECK bool call_message_flat(struct call *call, const struct message *message, struct bytes *flat);
+/* Unpacks with protobuf-c into the arena; INVALID_ARGUMENT naming the message type. The result is never freed one by one. */
+struct ProtobufCMessage;
+struct ProtobufCMessageDescriptor;
+struct ProtobufCMessage *call_unpack(struct call *call, const struct message *message,
+                                     const struct ProtobufCMessageDescriptor *descriptor, struct status *status);
+/* Packs into one slice and replies. */
+void call_reply_packed(struct call *call, const struct ProtobufCMessage *response);
+grpc_slice slice_of_packed(const struct ProtobufCMessage *message);
+/* A slice over data in a pooled buffer, which goes back to its pool when gRPC lets go of the slice. */
+struct buffer;
+grpc_slice slice_of_buffer(struct buffer *buffer, struct bytes data);
+
+/* Checks the instance name against the configuration: INVALID_ARGUMENT naming it. */
+MUST_CHECK bool call_check_instance(struct call *call, struct bytes instance, struct status *status);
+
+#endif

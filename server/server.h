@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server: what its parts share, its threads, its start and its stop. */
+#ifndef VARVE_SERVER_SERVER_H
+#define VARVE_SERVER_SERVER_H
+
+#include "base/buffer_pool.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "durability/durability.h"
+#include "server/config.h"
+
+struct budget;
+struct rpc_metrics;
+struct upload_table;
+struct workers;
+
+struct server {
+    /* Set at start, never changed. All owned unless said. */
+    const struct config *config; /* borrowed */
+    struct clock *clock;         /* borrowed */
+    struct metrics *metrics;
+    struct rpc_metrics *rpc_metrics;
+    struct buffer_pool *buffers;
+    struct workers *workers;
+    struct budget *budget;
+    struct durability *durability;
+    struct store *store; /* borrowed from durability */
+    struct upload_table *uploads;
+    struct server_private *private; /* server.c's own: gRPC objects, threads, live calls */
+};
+
+/* Opens the store, recovers, starts every thread (one table in server.c), listens. "event=ready" is logged when it serves. */
+MUST_CHECK bool server_start(const struct config *config, struct server **server, struct status *status);
+/* Drains (health NOT_SERVING, no new calls), waits up to config's drain time, cancels the rest, commits, closes. */
+void server_stop(struct server *server);
+
+/* What health, readyz and the log say. */
+enum server_state { SERVER_STARTING, SERVER_SERVING, SERVER_READ_ONLY, SERVER_DRAINING };
+enum server_state server_state(struct server *server);
+const char *server_state_name(enum server_state state);
+/* The port that was bound, for "HOST:0". */
+int server_grpc_port(struct server *server);
+int server_http_port(struct server *server);
+
+#endif

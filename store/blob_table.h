@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The index in memory: every durable blob and action result, 16 bytes a slot. A slot holds a 64-bit keyed fingerprint
+ * of the key and where the record lies. Two keys of one fingerprint (2^-64 a probe) are told apart by the record's header
+ * when it is read. Only durable records ever go in.
+ *
+ * Shards with a lock each; any thread. Grows a shard at a time.
+ */
+#ifndef VARVE_STORE_BLOB_TABLE_H
+#define VARVE_STORE_BLOB_TABLE_H
+
+#include "store/format.h"
+
+struct blob_table;
+
+/* What an entry is found by. Blobs: digest with its size. Action results: digest of the action (its size is not part) and instance. */
+struct blob_key {
+    uint64_t fingerprint;
+};
+
+MUST_CHECK bool blob_table_new(struct blob_table **table, struct status *status);
+void blob_table_free(struct blob_table *table);
+
+struct blob_key blob_table_blob_key(const struct blob_table *table, const struct digest *digest);
+struct blob_key blob_table_action_key(const struct blob_table *table, const struct digest *action, struct bytes instance);
+
+/* Adds or replaces. RESOURCE_EXHAUSTED when memory is used up. */
+MUST_CHECK bool blob_table_put(struct blob_table *table, struct blob_key key, struct place place, struct status *status);
+
+/* True and *place if it is there; touch: marks it as used, for eviction. */
+bool blob_table_get(struct blob_table *table, struct blob_key key, bool touch, struct place *place);
+
+/* Many at once, each touched: present[i] for keys[i]. */
+void blob_table_get_many(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present);
+
+/* Removes the entry if it still lies at `place`; true if it did. */
+bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place);
+
+/* Entries in segments below it count as absent from now on and their slots are free. */
+void blob_table_set_min_segment(struct blob_table *table, uint64_t segment);
+
+size_t blob_table_count(struct blob_table *table);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The index on disk (RocksDB): a crash-safe snapshot of which durable record holds what, so that a start need not read
+ * the segments. It is never asked while the server runs; it may be deleted at any stop.
+ *
+ * Key:   kind byte ('b' blob, 'a' action result), digest function byte, hash; for 'a' also the instance name.
+ * Value: 32 bytes: place (u64), blob size (u64), payload bytes (u64), record kind (u8), 7 reserved.
+ * Meta:  key "\0checkpoint": per lane a position; everything before it is in this database. Every batch carries it;
+ *        write order makes it true after any stop, without a WAL.
+ *
+ * One thread writes; all calls of one index come from one thread at a time.
+ */
+#ifndef VARVE_STORE_INDEX_H
+#define VARVE_STORE_INDEX_H
+
+#include "store/segment_log.h"
+
+struct index;
+
+struct index_entry {
+    bool forget;              /* delete the key if it still names this place; else put */
+    enum record_kind kind;    /* BLOB, MANIFEST or ACTION: what the record at place is */
+    struct digest digest;     /* blob or action */
+    struct bytes instance;    /* ACTION; borrowed */
+    struct place place;
+    uint64_t payload_bytes;
+};
+
+struct index_checkpoint {
+    struct segment_log_position lanes[LANE_COUNT]; /* place.segment 0: nothing of this lane yet */
+};
+
+/* path: DATA/index. INTERNAL or DATA_LOSS when RocksDB refuses: then index_destroy() and rebuild. */
+MUST_CHECK bool index_open(const char *path, struct index **index, struct status *status);
+void index_close(struct index *index); /* flushes */
+MUST_CHECK bool index_destroy(const char *path, struct status *status);
+
+/* One atomic batch with its checkpoint. A forget is resolved by a read (rare). */
+MUST_CHECK bool index_write(struct index *index, const struct index_entry *entries, size_t count,
+                            const struct index_checkpoint *checkpoint, struct status *status);
+MUST_CHECK bool index_flush(struct index *index, struct status *status);
+
+/* Zeroed when there is none. */
+MUST_CHECK bool index_read_checkpoint(struct index *index, struct index_checkpoint *checkpoint, struct status *status);
+
+/* Calls `each` for every entry until it returns false (then the status is each's). Entry's instance is valid during the call. */
+MUST_CHECK bool index_iterate(struct index *index,
+                              bool (*each)(void *argument, const struct index_entry *entry, struct status *status),
+                              void *argument, struct status *status);
+
+/* Entries in segments below it are dropped in compactions. */
+void index_set_min_segment(struct index *index, uint64_t segment);
+
+/* RocksDB reports a background error (a full disk, ...): writes will fail until it is closed and opened again. */
+bool index_is_broken(struct index *index);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lane: the sequence of segments that records of one size class are appended to. Gives each record its seq and
+ * place. An append leaves the record in the page cache; segment_log_sync() makes it durable. Says nothing to anybody
+ * about durability: durability/commit.h does.
+ *
+ * Appending: any thread. Syncing and preparing: one thread at a time (the lane's committer).
+ */
+#ifndef VARVE_STORE_SEGMENT_LOG_H
+#define VARVE_STORE_SEGMENT_LOG_H
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "store/segment_set.h"
+
+struct segment_log;
+
+/* One record to be appended. The parts marked "in" are set by the caller and borrowed until the append returns. */
+struct record {
+    enum record_kind kind;          /* in */
+    struct digest digest;           /* in */
+    uint64_t blob_offset;           /* in: CHUNK */
+    struct bytes_list payload;      /* in */
+    uint64_t payload_bytes;         /* in: sum of the parts */
+    uint32_t payload_crc32c;        /* in: crc32c_list(0, payload), computed off the lane's lock */
+    uint64_t seq;                   /* out */
+    struct place place;             /* out */
+    struct record_header header;    /* scratch */
+};
+
+struct segment_log_config {
+    struct io *io;                  /* borrowed, as all pointers here */
+    struct clock *clock;
+    struct metrics *metrics;
+    struct segment_set *segments;
+    const char *directory;          /* DATA/segments; copied */
+    enum lane lane;
+    uint64_t segment_bytes;         /* SEGMENT_BYTES_MIN to SEGMENT_BYTES_MAX */
+    uint64_t node_uid;
+    _Atomic uint64_t *next_segment_number; /* shared by the lanes */
+    uint64_t next_seq;              /* from recovery; 1 in a new store */
+    struct segment *resume;         /* an empty segment of this lane to go on with, or NULL; it is in the set already */
+};
+
+MUST_CHECK bool segment_log_new(const struct segment_log_config *config, struct segment_log **log, struct status *status);
+/* Closes without syncing: whoever wants durability has committed. The segments stay in the set. */
+void segment_log_free(struct segment_log *log);
+
+/*
+ * Appends all of the records or none. Rotates to the next segment where they do not fit.
+ * RESOURCE_EXHAUSTED: the disk is full (free and needed bytes in the text; asking again later is right).
+ * UNAVAILABLE: the lane has failed, for good. INTERNAL: a write failed; the lane has failed.
+ */
+MUST_CHECK bool segment_log_append(struct segment_log *log, struct record *const *records, size_t count,
+                                   struct status *status);
+
+/* The seq of the last record appended (0: none ever). Any thread. */
+uint64_t segment_log_pending_seq(struct segment_log *log);
+uint64_t segment_log_unsynced_bytes(struct segment_log *log);
+
+/*
+ * Makes everything durable that was appended before the call: syncs each segment with unsynced bytes, oldest first.
+ * *covered: the seq up to which it did (read before the syncs begin). False: the lane has failed, for good.
+ */
+MUST_CHECK bool segment_log_sync(struct segment_log *log, uint64_t *covered, struct status *status);
+
+/* Seals segments that are full and synced; makes the next segment if there is none ready. Cheap when there is nothing to do. */
+void segment_log_maintain(struct segment_log *log);
+
+/* Called when unsynced bytes reach LIMIT_UNSYNCED_BYTES or a rotation happened, holding no lock, on the appending thread. */
+void segment_log_set_hook(struct segment_log *log, void (*hook)(void *argument), void *argument);
+
+/* Where the next record would go and its seq: what recovery begins from once everything before it is indexed. */
+struct segment_log_position {
+    struct place place;
+    uint64_t seq;
+};
+/* The position behind the last record that was synced. */
+struct segment_log_position segment_log_synced_position(struct segment_log *log);
+
+/* True once a write or sync failed; *status (may be NULL) says why. */
+bool segment_log_failed(struct segment_log *log, struct status *status);
+
+#endif
