@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the server is told: flags, environment, a file, in this order of precedence, and defaults. One table in
+ * config.c names every option with its type, bounds, default and help; --help prints that table.
+ *
+ *   --small-segment-size 64MiB      VARVE_SMALL_SEGMENT_SIZE=64MiB      small-segment-size = 64MiB   # in --config FILE
+ *
+ * Options that are lists may be given several times, or once with commas; a source of higher precedence replaces
+ * the whole list.
+ */
+#ifndef VARVE_SERVER_CONFIG_H
+#define VARVE_SERVER_CONFIG_H
+
+#include <stdio.h>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/status.h"
+
+#define VARVE_VERSION "0.1.0"
+
+struct config_list {
+    char **items; /* owned, as the strings */
+    size_t count;
+};
+
+/* Strings and lists are owned; never changed once config_parse() has returned. */
+struct config {
+    char *data;
+    struct config_list listen;    /* gRPC; at least one: "HOST:PORT", "[::1]:PORT", "unix:PATH" */
+    char *http_listen;            /* "" is off */
+    struct config_list instances; /* empty: every instance name is served */
+    char *durability;             /* "group": an answer of OK means on disk */
+    uint64_t small_segment_bytes;
+    uint64_t large_segment_bytes;
+    uint64_t max_blob_bytes;
+    uint64_t buffers; /* pooled buffers of LIMIT_POOL_BUFFER_BYTES */
+    uint64_t request_memory_bytes;
+    uint64_t grpc_memory_bytes;
+    uint64_t max_calls;
+    uint64_t max_streams; /* per connection */
+    uint64_t max_connections;
+    uint64_t workers;
+    uint64_t pollers;
+    int64_t upload_keep_ns;
+    int64_t drain_ns;
+    int64_t keepalive_ns;
+    enum log_level log_level;
+};
+
+enum config_action { CONFIG_RUN, CONFIG_CHECK, CONFIG_HELP, CONFIG_VERSION };
+
+/*
+ * arguments: as main has them, the program's name first. environment: as environ.
+ * *action HELP or VERSION: *config is NULL. RUN, CHECK: *config is whole and valid; CHECK's caller also asks config_check_system().
+ * Errors: INVALID_ARGUMENT naming the option, its value, where it came from and what is accepted.
+ */
+MUST_CHECK bool config_parse(int count, char *const *arguments, char *const *environment, enum config_action *action,
+                             struct config **config, struct status *status);
+void config_free(struct config *config);
+
+/* What can be told without starting: the data directory's parent exists, the addresses resolve. */
+MUST_CHECK bool config_check_system(const struct config *config, struct status *status);
+
+void config_print_help(FILE *to);
+/* Every option with its effective value, as lines of a configuration file. */
+void config_print(const struct config *config, FILE *to);
+
+/* True if the list is empty or holds the name. */
+bool config_serves_instance(const struct config *config, struct bytes instance);
+
+#endif
