@@ -61,6 +61,10 @@ BINARIES := $(BUILD)/varved $(BUILD)/varve
 # Sub-makes build in parallel unless the caller has chosen.
 parallel = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 
+# make V=1 shows the commands, and not only what is made.
+say = $(if $(V),@:,@echo '  $(1)')
+Q := $(if $(V),,@)
+
 .PHONY: all
 all: $(BINARIES)
 
@@ -89,7 +93,7 @@ help:
 	@echo 'make install        the release to DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'
 	@echo 'make compile_commands.json'
 	@echo 'make clean          removes build/; data/ stays'
-	@echo 'PACKAGES=no installs nothing.'
+	@echo 'V=1 shows the commands; PACKAGES=no installs nothing.'
 
 .PHONY: release debug
 release:
@@ -128,23 +132,28 @@ install: release
 
 $(GEN)/%.pb-c.c $(GEN)/%.pb-c.h &: proto/%.proto
 	@mkdir -p $(@D)
-	protoc-c -Iproto --c_out=$(GEN) $<
+	$(call say,PROTO $<)
+	$(Q)protoc-c -Iproto --c_out=$(GEN) $<
 
 $(GEN)/google/protobuf/%.pb-c.c $(GEN)/google/protobuf/%.pb-c.h &: $(WELL_KNOWN_DIR)/google/protobuf/%.proto
 	@mkdir -p $(@D)
-	protoc-c -I$(WELL_KNOWN_DIR) --c_out=$(GEN) $<
+	$(call say,PROTO $<)
+	$(Q)protoc-c -I$(WELL_KNOWN_DIR) --c_out=$(GEN) $<
 
 # The descriptors of all our files with their imports, for server reflection.
 $(GEN)/descriptors.bin: $(PROTOS:%=proto/%)
 	@mkdir -p $(@D)
-	protoc -Iproto --include_imports --descriptor_set_out=$@ $(PROTOS)
+	$(call say,PROTO $@)
+	$(Q)protoc -Iproto --include_imports --descriptor_set_out=$@ $(PROTOS)
 
 $(DESCRIPTORS): $(GEN)/descriptors.bin
-	{ echo 'static const unsigned char descriptor_set[] = {'; od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g'; echo '};'; } > $@
+	$(call say,GEN $@)
+	$(Q){ echo 'static const unsigned char descriptor_set[] = {'; od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g'; echo '};'; } > $@
 
 $(BUILD)/gen/%.pb-c.o: $(GEN)/%.pb-c.c $(GEN_H)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -w -I$(GEN) -c -o $@ $<
+	$(call say,CC $<)
+	$(Q)$(CC) $(CFLAGS) -w -I$(GEN) -c -o $@ $<
 
 # Changes when the flags do, so that a change of flags rebuilds.
 $(BUILD)/flags: FORCE
@@ -155,27 +164,33 @@ FORCE:
 
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN_H) $(DESCRIPTORS)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+	$(call say,CC $<)
+	$(Q)$(CC) $(CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
 
 define archive_rule
 $(BUILD)/lib$(1).a: $(call folder_objects,$(1)) $(if $(filter proto,$(1)),$(GEN_O))
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(call say,AR $$@)
+	$$(Q)ar rcs $$@ $$^
 endef
 $(foreach folder,$(FOLDERS),$(eval $(call archive_rule,$(folder))))
 
 $(BUILD)/varved: $(BUILD)/server/main.o $(ARCHIVES)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/varve: $(BUILD)/client/cli_main.o $(ARCHIVES)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELPERS) $(ARCHIVES)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(ARCHIVES)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 .PHONY: tests benches
 tests: $(TESTS)
