@@ -242,6 +242,7 @@ lint-docs:
 	@.ci/check-docs
 
 lint-words:
+	@! grep -nE '\<(strcpy|strcat|sprintf|vsprintf|strtok|strerror|localtime|gmtime|asctime|ctime|atoi|atol|rand)\(' $(C_SOURCES) $(C_HEADERS)
 	@! grep -nE 'TODO|FIXME' $(C_SOURCES) $(C_HEADERS) $(SCRIPTS) $(PROTOS:%=proto/%)
 
 .PHONY: format
