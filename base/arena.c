@@ -5,7 +5,10 @@
 
 enum { ARENA_ALIGNMENT_BYTES = 16 };
 
-/* Blocks double from the first size to the last; what is larger than a quarter of the last gets a block of its own. */
+/*
+ * Blocks double from the first size to the last; what is larger than a quarter of the last gets a
+ * block of its own.
+ */
 static const size_t first_block_bytes = 4 * KIB;
 static const size_t last_block_bytes = 256 * KIB;
 static const size_t own_block_bytes_min = 64 * KIB;
@@ -18,7 +21,8 @@ struct arena_block {
     uint8_t data[];
 };
 
-_Static_assert(sizeof(struct arena_block) % ARENA_ALIGNMENT_BYTES == 0, "data is aligned as malloc's result is");
+_Static_assert(sizeof(struct arena_block) % ARENA_ALIGNMENT_BYTES == 0,
+               "data is aligned as malloc's result is");
 _Static_assert(_Alignof(max_align_t) % ARENA_ALIGNMENT_BYTES == 0, "malloc aligns to 16");
 
 static void *take_own_block(struct arena *arena, size_t rounded);
@@ -51,7 +55,8 @@ void *arena_take(struct arena *arena, size_t size_bytes)
 
     if (size_bytes > SIZE_MAX - ARENA_ALIGNMENT_BYTES)
         return NULL;
-    const size_t rounded = (size_bytes + ARENA_ALIGNMENT_BYTES - 1) / ARENA_ALIGNMENT_BYTES * ARENA_ALIGNMENT_BYTES;
+    const size_t rounded =
+        (size_bytes + ARENA_ALIGNMENT_BYTES - 1) / ARENA_ALIGNMENT_BYTES * ARENA_ALIGNMENT_BYTES;
     ASSERT(arena->used_bytes <= arena->limit_bytes);
     if (rounded > arena->limit_bytes - arena->used_bytes)
         return NULL;
@@ -70,7 +75,10 @@ void *arena_take(struct arena *arena, size_t size_bytes)
     return taken;
 }
 
-/* Behind the newest block, which goes on being filled: so no large request wastes what is left of it. */
+/*
+ * Behind the newest block, which goes on being filled: so no large request wastes what is left of
+ * it.
+ */
 static void *take_own_block(struct arena *arena, size_t rounded)
 {
     struct arena_block *const block = block_new(rounded);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All buffers lie in one reservation of address space, side by side, so that huge pages serve several of them and
- * nothing is lost between. The memory itself comes when a buffer is first taken; that is the making of a buffer.
+ * All buffers lie in one reservation of address space, side by side, so that huge pages serve
+ * several of them and nothing is lost between. The memory itself comes when a buffer is first
+ * taken; that is the making of a buffer.
  *
  * While somebody waits no buffer is free: whoever gives one back hands it on at once.
  */
@@ -24,27 +25,34 @@ struct buffer_pool {
     struct buffer *buffers; /* owned; buffers_max of them */
 
     struct lock lock;
-    struct buffer *free;         /* guarded by lock; a stack, the last one back is still in the CPU's cache */
-    size_t made;                 /* guarded by lock; buffers[made] and later were never touched */
-    size_t in_use;               /* guarded by lock */
+    struct buffer
+        *free;     /* guarded by lock; a stack, the last one back is still in the CPU's cache */
+    size_t made;   /* guarded by lock; buffers[made] and later were never touched */
+    size_t in_use; /* guarded by lock */
     struct buffer_waiter *first; /* guarded by lock; borrowed, the queue in order */
     struct buffer_waiter *last;  /* guarded by lock */
 };
 
 /*
- * Buffers that a waiter's `ready` gave back on this thread while others waited. They are handed on when it has
- * returned: were it done at once, a long queue of waiters that give back immediately would use up the stack.
+ * Buffers that a waiter's `ready` gave back on this thread while others waited. They are handed on
+ * when it has returned: were it done at once, a long queue of waiters that give back immediately
+ * would use up the stack.
  */
 static _Thread_local struct buffer *returned_by_ready;
 static _Thread_local bool in_ready;
 
 static struct buffer *take_locked(struct buffer_pool *pool, bool *untouched) REQUIRES(pool->lock);
 static void touch(struct buffer *buffer);
-static void enqueue_locked(struct buffer_pool *pool, struct buffer_waiter *waiter) REQUIRES(pool->lock);
-static void dequeue_locked(struct buffer_pool *pool, struct buffer_waiter *waiter) REQUIRES(pool->lock);
+static void enqueue_locked(struct buffer_pool *pool, struct buffer_waiter *waiter)
+    REQUIRES(pool->lock);
+static void dequeue_locked(struct buffer_pool *pool, struct buffer_waiter *waiter)
+    REQUIRES(pool->lock);
 static struct buffer_waiter *give_back(struct buffer *buffer);
 
-bool buffer_pool_new(size_t buffer_bytes, size_t buffers_max, struct buffer_pool **pool, struct status *status)
+bool buffer_pool_new(size_t buffer_bytes,
+                     size_t buffers_max,
+                     struct buffer_pool **pool,
+                     struct status *status)
 {
     ASSERT(buffer_bytes > 0 && buffers_max > 0);
     ASSERT(buffer_bytes <= SIZE_MAX - PAGE_BYTES);
@@ -53,8 +61,9 @@ bool buffer_pool_new(size_t buffer_bytes, size_t buffers_max, struct buffer_pool
     size_t reservation_bytes;
     if (__builtin_mul_overflow(stride_bytes, buffers_max, &reservation_bytes) ||
         __builtin_add_overflow(reservation_bytes, huge_page_bytes, &reservation_bytes))
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "buffer pool: %zu buffers of %zu bytes are too many",
-                           buffers_max, buffer_bytes);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "buffer pool: %zu buffers of %zu bytes are too many", buffers_max,
+                           buffer_bytes);
 
     struct buffer_pool *const made = calloc(1, sizeof(*made));
     if (made == NULL)
@@ -82,8 +91,8 @@ bool buffer_pool_new(size_t buffer_bytes, size_t buffers_max, struct buffer_pool
     (void)advised;
 
     for (size_t i = 0; i < buffers_max; i++)
-        made->buffers[i] =
-            (struct buffer){.data = start + i * stride_bytes, .capacity_bytes = buffer_bytes, .pool = made};
+        made->buffers[i] = (struct buffer){
+            .data = start + i * stride_bytes, .capacity_bytes = buffer_bytes, .pool = made};
     *pool = made;
     return true;
 
@@ -146,7 +155,10 @@ static struct buffer *take_locked(struct buffer_pool *pool, bool *untouched)
     return buffer;
 }
 
-/* A first touch costs up to 30 us a page: here, once, and not while a client's bytes arrive. Under no lock. */
+/*
+ * A first touch costs up to 30 us a page: here, once, and not while a client's bytes arrive. Under
+ * no lock.
+ */
 static void touch(struct buffer *buffer)
 {
     volatile uint8_t *const data = buffer->data;

@@ -49,7 +49,10 @@ size_t bytes_utf8_prefix(struct bytes bytes)
     return good;
 }
 
-/* Of the character at the start of bytes, which are not empty; 0 if it is not well-formed (RFC 3629, section 4). */
+/*
+ * Of the character at the start of bytes, which are not empty; 0 if it is not well-formed (RFC
+ * 3629, section 4).
+ */
 static size_t character_length(struct bytes bytes)
 {
     const uint8_t *byte = bytes.data;
@@ -63,7 +66,9 @@ static size_t character_length(struct bytes bytes)
         /* e0 would be overlong below a0, ed a surrogate above 9f. */
         const uint8_t from = first == 0xe0 ? 0xa0 : 0x80;
         const uint8_t to = first == 0xed ? 0x9f : 0xbf;
-        return bytes.length >= 3 && in_range(byte[1], from, to) && in_range(byte[2], 0x80, 0xbf) ? 3 : 0;
+        return bytes.length >= 3 && in_range(byte[1], from, to) && in_range(byte[2], 0x80, 0xbf)
+                   ? 3
+                   : 0;
     }
     if (in_range(first, 0xf0, 0xf4)) {
         /* f0 would be overlong below 90, f4 above U+10FFFF above 8f. */

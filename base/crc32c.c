@@ -4,8 +4,9 @@
 #include <isa-l/crc.h>
 
 /*
- * ISA-L works on the raw register: it inverts neither what it is given nor what it returns. RFC 3720 wants the
- * register inverted before and after, and two inversions between pieces cancel out, so that pieces chain.
+ * ISA-L works on the raw register: it inverts neither what it is given nor what it returns. RFC
+ * 3720 wants the register inverted before and after, and two inversions between pieces cancel out,
+ * so that pieces chain.
  */
 uint32_t crc32c(uint32_t crc, struct bytes data)
 {

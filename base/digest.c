@@ -17,9 +17,14 @@ struct algorithm {
     uint8_t hash_of_nothing[DIGEST_HASH_BYTES_MAX];
 };
 
-/* To serve one more function, add it to the enum, here and to the text; of equal lengths the first is inferred. */
+/*
+ * To serve one more function, add it to the enum, here and to the text; of equal lengths the first
+ * is inferred.
+ */
 static struct algorithm algorithms[] = {
-    {.function = DIGEST_FUNCTION_SHA256, .openssl_name = "SHA256", .hash_length = SHA256_HASH_BYTES},
+    {.function = DIGEST_FUNCTION_SHA256,
+     .openssl_name = "SHA256",
+     .hash_length = SHA256_HASH_BYTES},
 };
 
 const char *digest_functions_supported_text(void)
@@ -47,8 +52,12 @@ static void free_context(void *context);
 static bool parse_hex(struct bytes hex, uint8_t *hash);
 static bool parse_size(struct bytes digits, int64_t *size_bytes);
 static void hash_begin(EVP_MD_CTX *context, const struct algorithm *algorithm);
-static void hash_end(EVP_MD_CTX *context, const struct algorithm *algorithm, uint8_t hash[DIGEST_HASH_BYTES_MAX]);
-static void set_digest(struct digest *digest, const struct algorithm *algorithm, const uint8_t *hash,
+static void hash_end(EVP_MD_CTX *context,
+                     const struct algorithm *algorithm,
+                     uint8_t hash[DIGEST_HASH_BYTES_MAX]);
+static void set_digest(struct digest *digest,
+                       const struct algorithm *algorithm,
+                       const uint8_t *hash,
                        int64_t size_bytes);
 
 bool digest_function_supported(enum digest_function function)
@@ -56,31 +65,37 @@ bool digest_function_supported(enum digest_function function)
     return find_by_function(function) != NULL;
 }
 
-bool digest_parse(enum digest_function function, struct bytes hash_hex, int64_t size_bytes, struct digest *digest,
+bool digest_parse(enum digest_function function,
+                  struct bytes hash_hex,
+                  int64_t size_bytes,
+                  struct digest *digest,
                   struct status *status)
 {
     const struct algorithm *algorithm;
     if (function == DIGEST_FUNCTION_UNKNOWN) {
         algorithm = find_by_hex_length(hash_hex.length);
         if (algorithm == NULL)
-            return status_fail(status, STATUS_INVALID_ARGUMENT,
-                               "hash of %zu characters belongs to no digest function of this server (%s)",
-                               hash_hex.length, digest_functions_supported_text());
+            return status_fail(
+                status, STATUS_INVALID_ARGUMENT,
+                "hash of %zu characters belongs to no digest function of this server (%s)",
+                hash_hex.length, digest_functions_supported_text());
     } else {
         algorithm = find_by_function(function);
         if (algorithm == NULL)
             return status_fail(status, STATUS_INVALID_ARGUMENT,
-                               "digest function %d is not supported; this server supports %s", (int)function,
-                               digest_functions_supported_text());
+                               "digest function %d is not supported; this server supports %s",
+                               (int)function, digest_functions_supported_text());
         if (hash_hex.length != 2 * algorithm->hash_length)
-            return status_fail(status, STATUS_INVALID_ARGUMENT, "hash has %zu characters, %s has %zu",
-                               hash_hex.length, algorithm->openssl_name, 2 * algorithm->hash_length);
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "hash has %zu characters, %s has %zu", hash_hex.length,
+                               algorithm->openssl_name, 2 * algorithm->hash_length);
     }
     uint8_t hash[DIGEST_HASH_BYTES_MAX];
     if (!parse_hex(hash_hex, hash))
         return status_fail(status, STATUS_INVALID_ARGUMENT, "hash is not lower-case hexadecimal");
     if (size_bytes < 0)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "size_bytes is negative: %" PRId64, size_bytes);
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "size_bytes is negative: %" PRId64,
+                           size_bytes);
 
     set_digest(digest, algorithm, hash, size_bytes);
     return true;
@@ -112,8 +127,8 @@ static bool parse_hex(struct bytes hex, uint8_t *hash)
 const char *digest_text(const struct digest *digest, char text[DIGEST_TEXT_BYTES_MAX])
 {
     char hex[DIGEST_HASH_HEX_MAX + 1];
-    const int length =
-        snprintf(text, DIGEST_TEXT_BYTES_MAX, "%s/%" PRId64, digest_hex(digest, hex), digest->size_bytes);
+    const int length = snprintf(text, DIGEST_TEXT_BYTES_MAX, "%s/%" PRId64, digest_hex(digest, hex),
+                                digest->size_bytes);
     ASSERT(length > 0 && length < DIGEST_TEXT_BYTES_MAX);
     return text;
 }
@@ -139,8 +154,10 @@ bool digest_parse_text(struct bytes text, struct digest *digest, struct status *
 
     int64_t size_bytes;
     if (!parse_size(bytes_of(slash + 1, text.length - hash_length - 1), &size_bytes))
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "the size behind HASH/ is not a number of bytes");
-    return digest_parse(DIGEST_FUNCTION_UNKNOWN, bytes_of(text.data, hash_length), size_bytes, digest, status);
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "the size behind HASH/ is not a number of bytes");
+    return digest_parse(DIGEST_FUNCTION_UNKNOWN, bytes_of(text.data, hash_length), size_bytes,
+                        digest, status);
 }
 
 static bool parse_size(struct bytes digits, int64_t *size_bytes)
@@ -149,7 +166,8 @@ static bool parse_size(struct bytes digits, int64_t *size_bytes)
     for (size_t i = 0; i < digits.length; i++) {
         if (digits.data[i] < '0' || digits.data[i] > '9')
             return false;
-        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, digits.data[i] - '0', &value))
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, digits.data[i] - '0', &value))
             return false;
     }
     *size_bytes = value;
@@ -158,8 +176,8 @@ static bool parse_size(struct bytes digits, int64_t *size_bytes)
 
 bool digest_equal(const struct digest *a, const struct digest *b)
 {
-    return a->size_bytes == b->size_bytes && a->function == b->function && a->hash_length == b->hash_length &&
-           memcmp(a->hash, b->hash, sizeof(a->hash)) == 0;
+    return a->size_bytes == b->size_bytes && a->function == b->function &&
+           a->hash_length == b->hash_length && memcmp(a->hash, b->hash, sizeof(a->hash)) == 0;
 }
 
 bool digest_is_empty_blob(const struct digest *digest)
@@ -296,14 +314,18 @@ static void hash_begin(EVP_MD_CTX *context, const struct algorithm *algorithm)
     ASSERT(EVP_DigestInit_ex2(context, algorithm->md, NULL) == 1);
 }
 
-static void hash_end(EVP_MD_CTX *context, const struct algorithm *algorithm, uint8_t hash[DIGEST_HASH_BYTES_MAX])
+static void hash_end(EVP_MD_CTX *context,
+                     const struct algorithm *algorithm,
+                     uint8_t hash[DIGEST_HASH_BYTES_MAX])
 {
     unsigned int length;
     ASSERT(EVP_DigestFinal_ex(context, hash, &length) == 1);
     ASSERT(length == algorithm->hash_length);
 }
 
-static void set_digest(struct digest *digest, const struct algorithm *algorithm, const uint8_t *hash,
+static void set_digest(struct digest *digest,
+                       const struct algorithm *algorithm,
+                       const uint8_t *hash,
                        int64_t size_bytes)
 {
     /* Padding too, so that digests can be keys of byte-wise comparison. */

@@ -7,7 +7,11 @@
 
 #include "base/compiler.h"
 
-bool io_open(struct io *io, const char *path, enum io_open_mode mode, int *fd, struct status *status)
+bool io_open(struct io *io,
+             const char *path,
+             enum io_open_mode mode,
+             int *fd,
+             struct status *status)
 {
     int result;
     do
@@ -23,24 +27,30 @@ void io_close(struct io *io, int fd)
 {
     if (fd < 0)
         return;
-    /* What had to be kept was synced and checked before; nothing can be done about the rest, and Linux frees the
-     * descriptor even when it reports an error. */
+    /* What had to be kept was synced and checked before; nothing can be done about the rest, and
+     * Linux frees the descriptor even when it reports an error. */
     const int result = io->ops->close(io, fd);
     (void)result;
 }
 
-bool io_pread(struct io *io, int fd, void *buffer, size_t length, uint64_t offset, size_t *got,
+bool io_pread(struct io *io,
+              int fd,
+              void *buffer,
+              size_t length,
+              uint64_t offset,
+              size_t *got,
               struct status *status)
 {
     ASSERT(length <= SSIZE_MAX);
     size_t done = 0;
     while (done < length) {
-        const int64_t result = io->ops->pread(io, fd, (char *)buffer + done, length - done, offset + done);
+        const int64_t result =
+            io->ops->pread(io, fd, (char *)buffer + done, length - done, offset + done);
         if (result == -EINTR)
             continue;
         if (result < 0)
-            return status_fail_errno(status, (int)-result, "read of %zu bytes at %" PRIu64, length - done,
-                                     offset + done);
+            return status_fail_errno(status, (int)-result, "read of %zu bytes at %" PRIu64,
+                                     length - done, offset + done);
         if (result == 0)
             break;
         ASSERT((uint64_t)result <= length - done);
@@ -50,7 +60,11 @@ bool io_pread(struct io *io, int fd, void *buffer, size_t length, uint64_t offse
     return true;
 }
 
-bool io_pwritev(struct io *io, int fd, const struct iovec *parts, size_t count, uint64_t offset,
+bool io_pwritev(struct io *io,
+                int fd,
+                const struct iovec *parts,
+                size_t count,
+                uint64_t offset,
                 struct status *status)
 {
     size_t index = 0;   /* of the first part that is not all written */
@@ -70,9 +84,10 @@ bool io_pwritev(struct io *io, int fd, const struct iovec *parts, size_t count, 
             .iov_len = parts[index].iov_len - written,
         };
         const size_t left = count - index;
-        const int64_t result =
-            written > 0 ? io->ops->pwritev(io, fd, &rest, 1, offset)
-                        : io->ops->pwritev(io, fd, parts + index, left < IOV_MAX ? (int)left : IOV_MAX, offset);
+        const int64_t result = written > 0
+                                   ? io->ops->pwritev(io, fd, &rest, 1, offset)
+                                   : io->ops->pwritev(io, fd, parts + index,
+                                                      left < IOV_MAX ? (int)left : IOV_MAX, offset);
         if (result == -EINTR)
             continue;
         if (result < 0)
@@ -98,7 +113,10 @@ bool io_pwritev(struct io *io, int fd, const struct iovec *parts, size_t count, 
 
 bool io_sync(struct io *io, int fd, struct status *status)
 {
-    /* Not repeated on EINTR either: after any failure the kernel may call pages clean that never reached the disk. */
+    /*
+     * Not repeated on EINTR either: after any failure the kernel may call pages clean that never
+     * reached the disk.
+     */
     const int result = io->ops->sync(io, fd);
     return result >= 0 || status_fail_errno(status, -result, "sync");
 }
@@ -118,7 +136,8 @@ bool io_truncate(struct io *io, int fd, uint64_t length, struct status *status)
     do
         result = io->ops->truncate(io, fd, length);
     while (result == -EINTR);
-    return result >= 0 || status_fail_errno(status, -result, "truncate to %" PRIu64 " bytes", length);
+    return result >= 0 ||
+           status_fail_errno(status, -result, "truncate to %" PRIu64 " bytes", length);
 }
 
 bool io_drop_cache(struct io *io, int fd, struct status *status)
@@ -151,7 +170,8 @@ bool io_unlink(struct io *io, const char *path, struct status *status)
 bool io_make_directory(struct io *io, const char *path, struct status *status)
 {
     const int result = io->ops->make_directory(io, path);
-    return result >= 0 || result == -EEXIST || status_fail_errno(status, -result, "make directory %s", path);
+    return result >= 0 || result == -EEXIST ||
+           status_fail_errno(status, -result, "make directory %s", path);
 }
 
 bool io_sync_directory(struct io *io, const char *path, struct status *status)
@@ -160,7 +180,10 @@ bool io_sync_directory(struct io *io, const char *path, struct status *status)
     return result >= 0 || status_fail_errno(status, -result, "sync directory %s", path);
 }
 
-bool io_list(struct io *io, const char *path, bool (*each)(void *argument, const char *name), void *argument,
+bool io_list(struct io *io,
+             const char *path,
+             bool (*each)(void *argument, const char *name),
+             void *argument,
              struct status *status)
 {
     const int result = io->ops->list(io, path, each, argument);
@@ -180,7 +203,8 @@ bool io_lock(struct io *io, const char *path, int *fd, struct status *status)
         result = io->ops->lock(io, path);
     while (result == -EINTR);
     if (result == -EWOULDBLOCK)
-        return status_fail(status, STATUS_FAILED_PRECONDITION, "lock %s: another process holds it", path);
+        return status_fail(status, STATUS_FAILED_PRECONDITION, "lock %s: another process holds it",
+                           path);
     if (result < 0)
         return status_fail_errno(status, -result, "lock %s", path);
     *fd = result;

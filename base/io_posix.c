@@ -50,7 +50,11 @@ static int64_t posix_pread(struct io *io, int fd, void *buffer, size_t length, u
     return got < 0 ? -errno : got;
 }
 
-static int64_t posix_pwritev(struct io *io, int fd, const struct iovec *parts, int count, uint64_t offset)
+static int64_t posix_pwritev(struct io *io,
+                             int fd,
+                             const struct iovec *parts,
+                             int count,
+                             uint64_t offset)
 {
     (void)io;
     if (offset > INT64_MAX)
@@ -126,7 +130,9 @@ static int posix_sync_directory(struct io *io, const char *path)
     return result;
 }
 
-static int posix_list(struct io *io, const char *path, bool (*each)(void *argument, const char *name),
+static int posix_list(struct io *io,
+                      const char *path,
+                      bool (*each)(void *argument, const char *name),
                       void *argument)
 {
     (void)io;

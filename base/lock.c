@@ -98,7 +98,9 @@ UNCHECKED_LOCKING void condition_wait(struct condition *condition, struct lock *
     note_taken(lock);
 }
 
-UNCHECKED_LOCKING bool condition_wait_for(struct condition *condition, struct lock *lock, int64_t duration_ns)
+UNCHECKED_LOCKING bool condition_wait_for(struct condition *condition,
+                                          struct lock *lock,
+                                          int64_t duration_ns)
 {
     ASSERT(duration_ns >= 0);
     lock_assert_held(lock);

@@ -51,7 +51,8 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     ASSERT((size_t)level < ARRAY_LENGTH(level_names));
     if (level < atomic_load_explicit(&least_level, memory_order_relaxed))
         return;
-    const int saved_errno = errno; /* a log line in an error path must not change what the path sees */
+    const int saved_errno =
+        errno; /* a log line in an error path must not change what the path sees */
 
     char line[LINE_BYTES_MAX];
     const size_t pairs_at = format_head(line, level, event);
@@ -120,7 +121,8 @@ static void write_line(const char *line, size_t length)
 const char *log_quote(struct log_text *into, const char *text)
 {
     static const char dots[] = "...";
-    const size_t room = sizeof(into->text) - sizeof(dots) - 1; /* then the dots, the quote, the NUL */
+    const size_t room =
+        sizeof(into->text) - sizeof(dots) - 1; /* then the dots, the quote, the NUL */
     size_t length = 0;
 
     into->text[length++] = '"';
@@ -142,7 +144,10 @@ const char *log_quote(struct log_text *into, const char *text)
     return into->text;
 }
 
-/* How the character at the start of text stands between quotes; the number of bytes of text that it is. */
+/*
+ * How the character at the start of text stands between quotes; the number of bytes of text that it
+ * is.
+ */
 static size_t quoted_character(const char *text, char escaped[8], size_t *escaped_length)
 {
     static const char hex[] = "0123456789abcdef";

@@ -38,10 +38,14 @@ static const struct {
 };
 
 _Static_assert(ARRAY_LENGTH(series) == METRIC_COUNT, "every metric has its row");
-_Static_assert(ARRAY_LENGTH(buckets) + 1 == HISTOGRAM_BUCKETS, "every bucket but the last has its bound");
+_Static_assert(ARRAY_LENGTH(buckets) + 1 == HISTOGRAM_BUCKETS,
+               "every bucket but the last has its bound");
 
 static bool reserve(struct metrics_text *text, size_t more);
-static void append_name(struct metrics_text *text, const char *family, const char *suffix, const char *labels);
+static void append_name(struct metrics_text *text,
+                        const char *family,
+                        const char *suffix,
+                        const char *labels);
 
 void metrics_text_printf(struct metrics_text *text, const char *format, ...)
 {
@@ -57,7 +61,8 @@ void metrics_text_printf(struct metrics_text *text, const char *format, ...)
     if (!reserve(text, (size_t)needed))
         return;
     va_start(arguments, format);
-    const int written = vsnprintf(text->data + text->length, text->capacity - text->length, format, arguments);
+    const int written =
+        vsnprintf(text->data + text->length, text->capacity - text->length, format, arguments);
     va_end(arguments);
     ASSERT(written == needed);
     text->length += (size_t)written;
@@ -98,8 +103,8 @@ void metrics_render(struct metrics *metrics, struct metrics_text *text)
     for (size_t i = 0; i < ARRAY_LENGTH(series); i++) {
         if (strcmp(series[i].family, last_family) != 0) {
             last_family = series[i].family;
-            metrics_text_printf(text, "# HELP %s %s\n# TYPE %s %s\n", last_family, series[i].help, last_family,
-                                type_names[series[i].type]);
+            metrics_text_printf(text, "# HELP %s %s\n# TYPE %s %s\n", last_family, series[i].help,
+                                last_family, type_names[series[i].type]);
         }
         append_name(text, series[i].family, "", series[i].labels);
         metrics_text_printf(text, " %" PRId64 "\n", metrics_get(metrics, (enum metric)i));
@@ -116,7 +121,9 @@ void histogram_observe(struct histogram *histogram, int64_t duration_ns)
     atomic_fetch_add_explicit(&histogram->sum_ns, (uint64_t)duration, memory_order_relaxed);
 }
 
-void histogram_render(struct histogram *histogram, const char *family, const char *labels,
+void histogram_render(struct histogram *histogram,
+                      const char *family,
+                      const char *labels,
                       struct metrics_text *text)
 {
     const char *const comma = labels[0] == '\0' ? "" : ",";
@@ -125,7 +132,8 @@ void histogram_render(struct histogram *histogram, const char *family, const cha
     for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++) {
         const char *const bound = i < ARRAY_LENGTH(buckets) ? buckets[i].text : "+Inf";
         count += atomic_load_explicit(&histogram->counts[i], memory_order_relaxed);
-        metrics_text_printf(text, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", family, labels, comma, bound, count);
+        metrics_text_printf(text, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", family, labels, comma,
+                            bound, count);
     }
     const uint64_t sum_ns = atomic_load_explicit(&histogram->sum_ns, memory_order_relaxed);
     append_name(text, family, "_sum", labels);
@@ -134,7 +142,10 @@ void histogram_render(struct histogram *histogram, const char *family, const cha
     metrics_text_printf(text, " %" PRIu64 "\n", count);
 }
 
-static void append_name(struct metrics_text *text, const char *family, const char *suffix, const char *labels)
+static void append_name(struct metrics_text *text,
+                        const char *family,
+                        const char *suffix,
+                        const char *labels)
 {
     if (labels[0] == '\0')
         metrics_text_printf(text, "%s%s", family, suffix);

@@ -124,7 +124,10 @@ static void append(char text[STATUS_MESSAGE_BYTES_MAX], const char *more)
     text[used + length] = '\0';
 }
 
-/* gRPC drops calls whose message it cannot encode. A character that the end of the array cuts off goes whole. */
+/*
+ * gRPC drops calls whose message it cannot encode. A character that the end of the array cuts off
+ * goes whole.
+ */
 static void make_utf8(char text[STATUS_MESSAGE_BYTES_MAX])
 {
     const size_t character_bytes_max = 4;

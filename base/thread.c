@@ -23,7 +23,11 @@ static void block_signals(sigset_t *before);
 static void *run_thread(void *argument);
 static void add_nice(int nice);
 
-bool thread_start(struct thread *thread, const char *name, int nice, void (*run)(void *argument), void *argument,
+bool thread_start(struct thread *thread,
+                  const char *name,
+                  int nice,
+                  void (*run)(void *argument),
+                  void *argument,
                   struct status *status)
 {
     ASSERT(!thread->running);
@@ -36,7 +40,10 @@ bool thread_start(struct thread *thread, const char *name, int nice, void (*run)
     *start = (struct start){.nice = nice, .run = run, .argument = argument};
     memcpy(start->name, name, strlen(name) + 1);
 
-    /* Blocked before the thread exists, since it inherits: not one instruction of it meets a signal. */
+    /*
+     * Blocked before the thread exists, since it inherits: not one instruction of it meets a
+     * signal.
+     */
     sigset_t before;
     block_signals(&before);
     const int result = pthread_create(&thread->handle, NULL, run_thread, start);
@@ -49,7 +56,10 @@ bool thread_start(struct thread *thread, const char *name, int nice, void (*run)
     return true;
 }
 
-/* All but those that a thread raises by its own mistake: blocked, they would end the process without a report. */
+/*
+ * All but those that a thread raises by its own mistake: blocked, they would end the process
+ * without a report.
+ */
 static void block_signals(sigset_t *before)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
@@ -73,7 +83,10 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-/* On Linux niceness belongs to a thread. Without the right to set it the thread works as well, only less politely. */
+/*
+ * On Linux niceness belongs to a thread. Without the right to set it the thread works as well, only
+ * less politely.
+ */
 static void add_nice(int nice)
 {
     const id_t thread = (id_t)gettid();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files and directories are nodes. A file has two contents: `cached` is what everybody reads, `durable` what is on
- * disk, and a list of changes leads from one to the other. A directory has two sets of entries in the same way; changes of
- * names are in one list for all directories.
+ * Descriptors, failures and operations; files, directories and what is durable of them are in
+ * sim_tree.c.
  */
 #include "tests/sim/io_sim.h"
 
@@ -13,72 +12,15 @@
 
 #include "base/clock.h"
 #include "base/lock.h"
-#include "tests/sim/sparse_bytes.h"
+#include "tests/sim/sim_tree.h"
 
-enum { SECTOR_BYTES = 512, FIRST_FD = 1000, NAME_BYTES_MAX = 256 };
+enum { FIRST_FD = 1000 };
 
 #define FILE_BYTES_MAX (256 * GIB)
 #define UNLIMITED_BYTES (1024 * GIB)
 
-/* What changed in a file since its last sync, in order. */
-enum change_kind {
-    CHANGE_WRITE, /* data at offset; grows the file to its end */
-    CHANGE_GROW,  /* the size becomes offset, if it is smaller */
-    CHANGE_CUT,   /* the size becomes offset, which is smaller */
-};
-
-struct change {
-    struct change *next; /* owned */
-    uint64_t sequence;
-    enum change_kind kind;
-    bool lost; /* a sync failed on it: it only grows the file from then on */
-    uint64_t offset;
-    size_t length;
-    uint8_t data[];
-};
-
-enum layer { LIVE, DURABLE, LAYER_COUNT };
-
-struct entry {
-    char *name;        /* owned */
-    struct node *node; /* shared */
-};
-
-struct entries {
-    struct entry *items; /* owned */
-    size_t count, capacity;
-};
-
-enum node_kind { NODE_FILE, NODE_DIRECTORY };
-
-struct node {
-    struct node *next, *previous; /* of all nodes */
-    enum node_kind kind;
-    size_t references; /* entries of both layers, changes of names, descriptors */
-    size_t uses;       /* live entries and descriptors: while there are any it takes space */
-
-    /* Of a file. */
-    struct sparse_bytes cached;
-    struct sparse_bytes durable;
-    struct change *first_change; /* owned */
-    struct change *last_change;
-    bool diverged; /* a sync has failed: the cache shows more than the disk and the changes explain */
-    bool locked;
-
-    /* Of a directory. */
-    struct entries entries[LAYER_COUNT];
-};
-
-/* The making (no `from`), removing (no `to`) or renaming of a name; all nodes are shared. */
-struct name_change {
-    struct name_change *next;
-    struct node *node;
-    struct node *from_directory, *to_directory;
-    char from_name[NAME_BYTES_MAX], to_name[NAME_BYTES_MAX];
-};
-
 struct descriptor {
-    struct node *node; /* shared; NULL once it is closed */
+    struct sim_node *node; /* shared; NULL once it is closed */
     bool writable;
     bool holds_lock;
 };
@@ -93,13 +35,9 @@ struct io_sim {
     struct io io; /* its ops are set by io_sim_new(), never changed */
 
     struct lock lock; /* guards all that follows */
-    struct node *nodes;
-    struct node *root; /* shared */
-    struct name_change *first_name_change;
-    struct name_change *last_name_change;
+    struct sim_tree tree;
     struct descriptor *descriptors; /* index is fd - FIRST_FD; numbers are never used again */
     size_t descriptors_count, descriptors_capacity;
-    uint64_t sequence; /* of the last change */
 
     uint64_t counts[IO_SIM_ANY + 1];
     struct fault faults[IO_SIM_ANY + 1];
@@ -115,26 +53,13 @@ struct io_sim {
 static const struct io_ops sim_ops;
 
 static int begin_locked(struct io_sim *sim, enum io_sim_operation operation) REQUIRES(sim->lock);
-static struct node *node_new(struct io_sim *sim, enum node_kind kind);
-static void node_release(struct io_sim *sim, struct node *node);
-static struct entry *entries_find(const struct entries *entries, const char *name);
-static void entries_set(struct io_sim *sim, struct node *directory, enum layer layer, const char *name,
-                        struct node *node);
-static void entries_remove(struct io_sim *sim, struct node *directory, enum layer layer, const char *name);
-static void entries_clear(struct io_sim *sim, struct node *directory, enum layer layer);
-static int find_parent(struct io_sim *sim, const char *path, struct node **directory, char name[NAME_BYTES_MAX]);
-static int find_node(struct io_sim *sim, const char *path, struct node **node);
-static void change_names(struct io_sim *sim, struct node *node, struct node *from_directory, const char *from_name,
-                         struct node *to_directory, const char *to_name);
-static void apply_name_change(struct io_sim *sim, const struct name_change *change, enum layer layer);
-static void name_change_free(struct io_sim *sim, struct name_change *change);
-static int descriptor_new(struct io_sim *sim, struct node *node, bool writable, bool holds_lock);
+static void close_all_locked(struct io_sim *sim) REQUIRES(sim->lock);
+static int descriptor_new(struct io_sim *sim,
+                          struct sim_node *node,
+                          bool writable,
+                          bool holds_lock);
 static struct descriptor *descriptor_find(struct io_sim *sim, int fd);
 static void descriptor_close(struct io_sim *sim, struct descriptor *descriptor);
-static struct change *add_change(struct io_sim *sim, struct node *node, enum change_kind kind, uint64_t offset,
-                                 size_t length);
-static void apply_change(struct sparse_bytes *content, const struct change *change);
-static void drop_changes_until(struct node *node, uint64_t sequence);
 static uint64_t free_bytes_locked(struct io_sim *sim) REQUIRES(sim->lock);
 
 static struct io_sim *sim_of(struct io *io)
@@ -150,8 +75,7 @@ struct io_sim *io_sim_new(void)
     ASSERT(sim != NULL);
     sim->io.ops = &sim_ops;
     lock_init(&sim->lock, LOCK_RANK_IO_SIM);
-    sim->root = node_new(sim, NODE_DIRECTORY);
-    sim->root->references++;
+    sim_tree_init(&sim->tree);
     return sim;
 }
 
@@ -161,13 +85,7 @@ void io_sim_free(struct io_sim *sim)
         return;
     for (size_t i = 0; i < sim->descriptors_count; i++)
         descriptor_close(sim, &sim->descriptors[i]);
-    while (sim->first_name_change != NULL) {
-        struct name_change *const change = sim->first_name_change;
-        sim->first_name_change = change->next;
-        name_change_free(sim, change);
-    }
-    node_release(sim, sim->root);
-    ASSERT(sim->nodes == NULL);
+    sim_tree_destroy(&sim->tree);
     lock_destroy(&sim->lock);
     free(sim->descriptors);
     free(sim);
@@ -178,13 +96,17 @@ struct io *io_sim_io(struct io_sim *sim)
     return &sim->io;
 }
 
-void io_sim_fail(struct io_sim *sim, enum io_sim_operation operation, uint64_t nth, int error_number,
+void io_sim_fail(struct io_sim *sim,
+                 enum io_sim_operation operation,
+                 uint64_t nth,
+                 int error_number,
                  enum io_sim_repeat repeat)
 {
     ASSERT(operation <= IO_SIM_ANY);
     ASSERT(nth > 0 && error_number > 0);
     lock_acquire(&sim->lock);
-    sim->faults[operation] = (struct fault){.in = nth, .error_number = error_number, .repeat = repeat};
+    sim->faults[operation] =
+        (struct fault){.in = nth, .error_number = error_number, .repeat = repeat};
     lock_release(&sim->lock);
 }
 
@@ -258,9 +180,9 @@ uint64_t io_sim_count(struct io_sim *sim, enum io_sim_operation operation)
 void io_sim_corrupt(struct io_sim *sim, const char *path, uint64_t offset, uint8_t bits)
 {
     lock_acquire(&sim->lock);
-    struct node *node;
-    ASSERT(find_node(sim, path, &node) == 0);
-    ASSERT(node->kind == NODE_FILE && offset < node->cached.size_bytes);
+    struct sim_node *node;
+    ASSERT(sim_tree_find(&sim->tree, path, &node) == 0);
+    ASSERT(node->kind == SIM_FILE && offset < node->cached.size_bytes);
     struct sparse_bytes *const contents[] = {&node->cached, &node->durable};
     for (size_t i = 0; i < ARRAY_LENGTH(contents); i++) {
         if (offset >= contents[i]->size_bytes)
@@ -273,51 +195,11 @@ void io_sim_corrupt(struct io_sim *sim, const char *path, uint64_t offset, uint8
     lock_release(&sim->lock);
 }
 
-/* ---- crashes */
-
-/* How a crash treats one list of changes; drawn from the seed for each file and for the names. */
-enum fate {
-    FATE_NOTHING,
-    FATE_EVERYTHING,
-    FATE_PREFIX, /* what came first survives, the one after it in part */
-    FATE_SECTORS, /* every sector and size by chance */
-    FATE_HOLES,   /* the size is right, every sector by chance */
-    FATE_COUNT,
-};
-
-static uint64_t random_next(uint64_t *state);
-static uint64_t random_below(uint64_t *state, uint64_t bound);
-static void close_all_locked(struct io_sim *sim) REQUIRES(sim->lock);
-static void crash_names_locked(struct io_sim *sim, uint64_t *random, enum io_sim_crash_mode mode)
-    REQUIRES(sim->lock);
-static void crash_file(struct node *file, uint64_t *random, enum io_sim_crash_mode mode);
-static void crash_file_by_chance(struct node *file, uint64_t *random);
-
 void io_sim_crash(struct io_sim *sim, uint64_t seed, enum io_sim_crash_mode mode)
 {
-    uint64_t random = seed;
     lock_acquire(&sim->lock);
-
-    /* No node goes away while we walk over them. */
-    for (struct node *node = sim->nodes; node != NULL; node = node->next)
-        node->references++;
     close_all_locked(sim);
-    crash_names_locked(sim, &random, mode);
-    for (struct node *node = sim->nodes; node != NULL; node = node->next) {
-        if (node->kind == NODE_FILE) {
-            crash_file(node, &random, mode);
-            continue;
-        }
-        entries_clear(sim, node, LIVE);
-        for (size_t i = 0; i < node->entries[DURABLE].count; i++)
-            entries_set(sim, node, LIVE, node->entries[DURABLE].items[i].name, node->entries[DURABLE].items[i].node);
-    }
-    struct node *next;
-    for (struct node *node = sim->nodes; node != NULL; node = next) {
-        next = node->next;
-        node_release(sim, node);
-    }
-
+    sim_tree_crash(&sim->tree, seed, mode);
     fail_nothing_locked(sim);
     sim->power_cut_in = 0;
     sim->powerless = false;
@@ -336,113 +218,6 @@ static void close_all_locked(struct io_sim *sim)
 {
     for (size_t i = 0; i < sim->descriptors_count; i++)
         descriptor_close(sim, &sim->descriptors[i]);
-}
-
-static void crash_names_locked(struct io_sim *sim, uint64_t *random, enum io_sim_crash_mode mode)
-{
-    size_t count = 0;
-    for (const struct name_change *change = sim->first_name_change; change != NULL; change = change->next)
-        count++;
-    const bool in_order = random_below(random, 2) == 0; /* as a journal keeps them */
-    size_t in_order_left = (size_t)random_below(random, count + 1);
-
-    while (sim->first_name_change != NULL) {
-        struct name_change *const change = sim->first_name_change;
-        bool survives = mode == IO_SIM_CRASH_EVERYTHING;
-        if (mode == IO_SIM_CRASH_RANDOM)
-            survives = in_order ? in_order_left > 0 : random_below(random, 2) == 0;
-        if (in_order_left > 0)
-            in_order_left--;
-        if (survives)
-            apply_name_change(sim, change, DURABLE);
-        sim->first_name_change = change->next;
-        name_change_free(sim, change);
-    }
-    sim->last_name_change = NULL;
-}
-
-static void crash_file(struct node *file, uint64_t *random, enum io_sim_crash_mode mode)
-{
-    if (mode == IO_SIM_CRASH_EVERYTHING)
-        for (const struct change *change = file->first_change; change != NULL; change = change->next)
-            apply_change(&file->durable, change);
-    else if (mode == IO_SIM_CRASH_RANDOM && file->first_change != NULL)
-        crash_file_by_chance(file, random);
-
-    drop_changes_until(file, UINT64_MAX);
-    sparse_bytes_copy(&file->cached, &file->durable);
-    file->diverged = false;
-}
-
-/*
- * A disk gets whole sectors, each as the cache has it at some moment. So the changes are played through in a copy of the
- * old content, and after each one the sectors that it touched are taken over, or not.
- */
-static void crash_file_by_chance(struct node *file, uint64_t *random)
-{
-    const enum fate fate = (enum fate)random_below(random, FATE_COUNT);
-    const uint64_t chance_of_8 = 1 + random_below(random, 7);
-    size_t count = 0;
-    for (const struct change *change = file->first_change; change != NULL; change = change->next)
-        count++;
-    const size_t prefix = (size_t)random_below(random, count + 1);
-
-    struct sparse_bytes *const disk = &file->durable;
-    struct sparse_bytes playing = {0};
-    sparse_bytes_copy(&playing, disk);
-    uint64_t disk_size = disk->size_bytes;
-    size_t index = 0;
-
-    for (const struct change *change = file->first_change; change != NULL; change = change->next, index++) {
-        const bool all = fate == FATE_EVERYTHING || (fate == FATE_PREFIX && index < prefix);
-        const bool none = fate == FATE_NOTHING || (fate == FATE_PREFIX && index > prefix);
-        const uint64_t chance = all ? 8 : none ? 0 : chance_of_8;
-        const bool size_survives = fate == FATE_HOLES || random_below(random, 8) < chance;
-        const uint64_t end = change->offset + change->length;
-
-        switch (change->kind) {
-        case CHANGE_WRITE:
-            sparse_bytes_write(&playing, change->offset, change->data, change->length);
-            for (uint64_t at = change->offset / SECTOR_BYTES * SECTOR_BYTES; at < end; at += SECTOR_BYTES) {
-                uint8_t sector[SECTOR_BYTES];
-                sparse_bytes_read(&playing, at, sector, sizeof(sector));
-                if (random_below(random, 8) < chance)
-                    sparse_bytes_write(disk, at, sector, sizeof(sector));
-            }
-            if (size_survives && end > disk_size)
-                disk_size = end;
-            break;
-        case CHANGE_GROW:
-            if (size_survives && change->offset > disk_size)
-                disk_size = change->offset;
-            break;
-        case CHANGE_CUT:
-            /* Size and blocks go in one step, as a journal has it. */
-            sparse_bytes_set_size(&playing, change->offset);
-            if (size_survives && change->offset < disk_size) {
-                sparse_bytes_set_size(disk, change->offset);
-                disk_size = change->offset;
-            }
-            break;
-        }
-    }
-    sparse_bytes_set_size(disk, disk_size);
-    sparse_bytes_destroy(&playing);
-}
-
-/* SplitMix64: any seed will do. */
-static uint64_t random_next(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return mixed ^ (mixed >> 31);
-}
-
-static uint64_t random_below(uint64_t *state, uint64_t bound)
-{
-    return random_next(state) % bound;
 }
 
 /* ---- what every operation begins with */
@@ -490,27 +265,28 @@ static int pass_fault(struct fault *fault)
 
 /* ---- operations on names */
 
-static int open_locked(struct io_sim *sim, const char *path, enum io_open_mode mode) REQUIRES(sim->lock)
+static int open_locked(struct io_sim *sim, const char *path, enum io_open_mode mode)
+    REQUIRES(sim->lock)
 {
-    struct node *directory;
-    char name[NAME_BYTES_MAX];
-    const int result = find_parent(sim, path, &directory, name);
+    struct sim_node *directory;
+    char name[SIM_NAME_BYTES_MAX];
+    const int result = sim_tree_find_parent(&sim->tree, path, &directory, name);
     if (result < 0)
         return result;
 
-    const struct entry *const entry = entries_find(&directory->entries[LIVE], name);
+    struct sim_node *const entry = sim_tree_lookup(directory, name);
     if (mode == IO_OPEN_CREATE_NEW) {
         if (entry != NULL)
             return -EEXIST;
-        struct node *const node = node_new(sim, NODE_FILE);
-        change_names(sim, node, NULL, NULL, directory, name);
+        struct sim_node *const node = sim_node_new(&sim->tree, SIM_FILE);
+        sim_tree_change_name(&sim->tree, node, NULL, NULL, directory, name);
         return descriptor_new(sim, node, true, false);
     }
     if (entry == NULL)
         return -ENOENT;
-    if (entry->node->kind != NODE_FILE)
+    if (entry->kind != SIM_FILE)
         return -EISDIR;
-    return descriptor_new(sim, entry->node, mode == IO_OPEN_WRITE, false);
+    return descriptor_new(sim, entry, mode == IO_OPEN_WRITE, false);
 }
 
 static int sim_open(struct io *io, const char *path, enum io_open_mode mode)
@@ -526,20 +302,20 @@ static int sim_open(struct io *io, const char *path, enum io_open_mode mode)
 
 static int lock_file_locked(struct io_sim *sim, const char *path) REQUIRES(sim->lock)
 {
-    struct node *directory;
-    char name[NAME_BYTES_MAX];
-    const int result = find_parent(sim, path, &directory, name);
+    struct sim_node *directory;
+    char name[SIM_NAME_BYTES_MAX];
+    const int result = sim_tree_find_parent(&sim->tree, path, &directory, name);
     if (result < 0)
         return result;
 
-    const struct entry *const entry = entries_find(&directory->entries[LIVE], name);
-    struct node *node;
+    struct sim_node *const entry = sim_tree_lookup(directory, name);
+    struct sim_node *node;
     if (entry == NULL) {
-        node = node_new(sim, NODE_FILE);
-        change_names(sim, node, NULL, NULL, directory, name);
+        node = sim_node_new(&sim->tree, SIM_FILE);
+        sim_tree_change_name(&sim->tree, node, NULL, NULL, directory, name);
     } else {
-        node = entry->node;
-        if (node->kind != NODE_FILE)
+        node = entry;
+        if (node->kind != SIM_FILE)
             return -EISDIR;
         if (node->locked)
             return -EWOULDBLOCK;
@@ -561,27 +337,27 @@ static int sim_lock(struct io *io, const char *path)
 
 static int rename_locked(struct io_sim *sim, const char *from, const char *to) REQUIRES(sim->lock)
 {
-    struct node *from_directory;
-    struct node *to_directory;
-    char from_name[NAME_BYTES_MAX];
-    char to_name[NAME_BYTES_MAX];
-    int result = find_parent(sim, from, &from_directory, from_name);
+    struct sim_node *from_directory;
+    struct sim_node *to_directory;
+    char from_name[SIM_NAME_BYTES_MAX];
+    char to_name[SIM_NAME_BYTES_MAX];
+    int result = sim_tree_find_parent(&sim->tree, from, &from_directory, from_name);
     if (result == 0)
-        result = find_parent(sim, to, &to_directory, to_name);
+        result = sim_tree_find_parent(&sim->tree, to, &to_directory, to_name);
     if (result < 0)
         return result;
 
-    const struct entry *const source = entries_find(&from_directory->entries[LIVE], from_name);
-    const struct entry *const target = entries_find(&to_directory->entries[LIVE], to_name);
+    struct sim_node *const source = sim_tree_lookup(from_directory, from_name);
+    struct sim_node *const target = sim_tree_lookup(to_directory, to_name);
     if (source == NULL)
         return -ENOENT;
-    if (target != NULL && target->node == source->node)
+    if (target != NULL && target == source)
         return 0;
-    if (target != NULL && target->node->kind == NODE_DIRECTORY)
-        return source->node->kind == NODE_DIRECTORY ? -ENOTEMPTY : -EISDIR;
-    if (target != NULL && source->node->kind == NODE_DIRECTORY)
+    if (target != NULL && target->kind == SIM_DIRECTORY)
+        return source->kind == SIM_DIRECTORY ? -ENOTEMPTY : -EISDIR;
+    if (target != NULL && source->kind == SIM_DIRECTORY)
         return -ENOTDIR;
-    change_names(sim, source->node, from_directory, from_name, to_directory, to_name);
+    sim_tree_change_name(&sim->tree, source, from_directory, from_name, to_directory, to_name);
     return 0;
 }
 
@@ -598,17 +374,17 @@ static int sim_rename(struct io *io, const char *from, const char *to)
 
 static int unlink_locked(struct io_sim *sim, const char *path) REQUIRES(sim->lock)
 {
-    struct node *directory;
-    char name[NAME_BYTES_MAX];
-    const int result = find_parent(sim, path, &directory, name);
+    struct sim_node *directory;
+    char name[SIM_NAME_BYTES_MAX];
+    const int result = sim_tree_find_parent(&sim->tree, path, &directory, name);
     if (result < 0)
         return result;
-    const struct entry *const entry = entries_find(&directory->entries[LIVE], name);
+    struct sim_node *const entry = sim_tree_lookup(directory, name);
     if (entry == NULL)
         return -ENOENT;
-    if (entry->node->kind == NODE_DIRECTORY)
+    if (entry->kind == SIM_DIRECTORY)
         return -EISDIR;
-    change_names(sim, entry->node, directory, name, NULL, NULL);
+    sim_tree_change_name(&sim->tree, entry, directory, name, NULL, NULL);
     return 0;
 }
 
@@ -625,15 +401,16 @@ static int sim_unlink(struct io *io, const char *path)
 
 static int make_directory_locked(struct io_sim *sim, const char *path) REQUIRES(sim->lock)
 {
-    struct node *existing;
-    if (find_node(sim, path, &existing) == 0)
+    struct sim_node *existing;
+    if (sim_tree_find(&sim->tree, path, &existing) == 0)
         return -EEXIST;
-    struct node *directory;
-    char name[NAME_BYTES_MAX];
-    const int result = find_parent(sim, path, &directory, name);
+    struct sim_node *directory;
+    char name[SIM_NAME_BYTES_MAX];
+    const int result = sim_tree_find_parent(&sim->tree, path, &directory, name);
     if (result < 0)
         return result;
-    change_names(sim, node_new(sim, NODE_DIRECTORY), NULL, NULL, directory, name);
+    sim_tree_change_name(&sim->tree, sim_node_new(&sim->tree, SIM_DIRECTORY), NULL, NULL, directory,
+                         name);
     return 0;
 }
 
@@ -648,34 +425,22 @@ static int sim_make_directory(struct io *io, const char *path)
     return result;
 }
 
-static int find_directory(struct io_sim *sim, const char *path, struct node **directory)
+static int find_directory(struct io_sim *sim, const char *path, struct sim_node **directory)
 {
-    const int result = find_node(sim, path, directory);
+    const int result = sim_tree_find(&sim->tree, path, directory);
     if (result < 0)
         return result;
-    return (*directory)->kind == NODE_DIRECTORY ? 0 : -ENOTDIR;
+    return (*directory)->kind == SIM_DIRECTORY ? 0 : -ENOTDIR;
 }
 
 static int sync_directory_locked(struct io_sim *sim, const char *path) REQUIRES(sim->lock)
 {
-    struct node *directory;
+    struct sim_node *directory;
     const int result = find_directory(sim, path, &directory);
     if (result < 0)
         return result;
 
-    struct name_change **link = &sim->first_name_change;
-    sim->last_name_change = NULL;
-    while (*link != NULL) {
-        struct name_change *const change = *link;
-        if (change->from_directory != directory && change->to_directory != directory) {
-            sim->last_name_change = change;
-            link = &change->next;
-            continue;
-        }
-        apply_name_change(sim, change, DURABLE);
-        *link = change->next;
-        name_change_free(sim, change);
-    }
+    sim_tree_sync_names(&sim->tree, directory);
     return 0;
 }
 
@@ -695,13 +460,14 @@ struct name_list {
     size_t count;
 };
 
-static int list_locked(struct io_sim *sim, const char *path, struct name_list *list) REQUIRES(sim->lock)
+static int list_locked(struct io_sim *sim, const char *path, struct name_list *list)
+    REQUIRES(sim->lock)
 {
-    struct node *directory;
+    struct sim_node *directory;
     const int result = find_directory(sim, path, &directory);
     if (result < 0)
         return result;
-    const struct entries *const entries = &directory->entries[LIVE];
+    const struct sim_entries *const entries = &directory->entries[SIM_LIVE];
     list->names = calloc(entries->count + 1, sizeof(*list->names));
     ASSERT(list->names != NULL);
     for (list->count = 0; list->count < entries->count; list->count++) {
@@ -711,7 +477,10 @@ static int list_locked(struct io_sim *sim, const char *path, struct name_list *l
     return 0;
 }
 
-static int sim_list(struct io *io, const char *path, bool (*each)(void *argument, const char *name), void *argument)
+static int sim_list(struct io *io,
+                    const char *path,
+                    bool (*each)(void *argument, const char *name),
+                    void *argument)
 {
     struct io_sim *const sim = sim_of(io);
     struct name_list list = {0};
@@ -731,10 +500,11 @@ static int sim_list(struct io *io, const char *path, bool (*each)(void *argument
     return result;
 }
 
-static int space_locked(struct io_sim *sim, const char *path, struct io_space *space) REQUIRES(sim->lock)
+static int space_locked(struct io_sim *sim, const char *path, struct io_space *space)
+    REQUIRES(sim->lock)
 {
-    struct node *node;
-    const int result = find_node(sim, path, &node);
+    struct sim_node *node;
+    const int result = sim_tree_find(&sim->tree, path, &node);
     if (result < 0)
         return result;
     *space = (struct io_space){
@@ -771,8 +541,11 @@ static int sim_close(struct io *io, int fd)
     return result;
 }
 
-static int64_t pread_locked(struct io_sim *sim, int fd, void *buffer, size_t length, uint64_t offset)
-    REQUIRES(sim->lock)
+static int64_t pread_locked(struct io_sim *sim,
+                            int fd,
+                            void *buffer,
+                            size_t length,
+                            uint64_t offset) REQUIRES(sim->lock)
 {
     const struct descriptor *const descriptor = descriptor_find(sim, fd);
     if (descriptor == NULL)
@@ -802,8 +575,10 @@ static int64_t sim_pread(struct io *io, int fd, void *buffer, size_t length, uin
 }
 
 /* How much of a write of this length there fits on the disk. */
-static size_t writable_length_locked(struct io_sim *sim, const struct node *node, uint64_t offset, size_t length)
-    REQUIRES(sim->lock)
+static size_t writable_length_locked(struct io_sim *sim,
+                                     const struct sim_node *node,
+                                     uint64_t offset,
+                                     size_t length) REQUIRES(sim->lock)
 {
     const uint64_t size_bytes = node->cached.size_bytes;
     if (offset + length <= size_bytes)
@@ -814,13 +589,16 @@ static size_t writable_length_locked(struct io_sim *sim, const struct node *node
     return end_max > offset ? (size_t)(end_max - offset) : 0;
 }
 
-static int64_t pwritev_locked(struct io_sim *sim, int fd, const struct iovec *parts, int count, uint64_t offset)
-    REQUIRES(sim->lock)
+static int64_t pwritev_locked(struct io_sim *sim,
+                              int fd,
+                              const struct iovec *parts,
+                              int count,
+                              uint64_t offset) REQUIRES(sim->lock)
 {
     const struct descriptor *const descriptor = descriptor_find(sim, fd);
     if (descriptor == NULL || !descriptor->writable)
         return -EBADF;
-    struct node *const node = descriptor->node;
+    struct sim_node *const node = descriptor->node;
     size_t wanted = 0;
     for (int i = 0; i < count; i++)
         wanted += parts[i].iov_len;
@@ -834,7 +612,8 @@ static int64_t pwritev_locked(struct io_sim *sim, int fd, const struct iovec *pa
     if (length == 0)
         return -ENOSPC;
 
-    struct change *const change = add_change(sim, node, CHANGE_WRITE, offset, length);
+    struct sim_change *const change =
+        sim_file_add_change(&sim->tree, node, SIM_CHANGE_WRITE, offset, length);
     size_t copied = 0;
     for (int i = 0; copied < length; i++) {
         const size_t step = parts[i].iov_len < length - copied ? parts[i].iov_len : length - copied;
@@ -842,11 +621,15 @@ static int64_t pwritev_locked(struct io_sim *sim, int fd, const struct iovec *pa
             memcpy(change->data + copied, parts[i].iov_base, step);
         copied += step;
     }
-    apply_change(&node->cached, change);
+    sim_change_apply(change, &node->cached);
     return (int64_t)length;
 }
 
-static int64_t sim_pwritev(struct io *io, int fd, const struct iovec *parts, int count, uint64_t offset)
+static int64_t sim_pwritev(struct io *io,
+                           int fd,
+                           const struct iovec *parts,
+                           int count,
+                           uint64_t offset)
 {
     struct io_sim *const sim = sim_of(io);
     lock_acquire(&sim->lock);
@@ -858,26 +641,20 @@ static int64_t sim_pwritev(struct io *io, int fd, const struct iovec *parts, int
 }
 
 /* Ends a sync that began when `sequence` was the last change, and fails if error is not 0. */
-static int end_sync_locked(struct io_sim *sim, int fd, uint64_t sequence, int error) REQUIRES(sim->lock)
+static int end_sync_locked(struct io_sim *sim, int fd, uint64_t sequence, int error)
+    REQUIRES(sim->lock)
 {
     const struct descriptor *const descriptor = descriptor_find(sim, fd);
     if (descriptor == NULL)
         return -EBADF;
-    struct node *const node = descriptor->node;
+    struct sim_node *const node = descriptor->node;
     if (sim->powerless)
         return -EIO;
-    if (error != 0) {
-        for (struct change *change = node->first_change; change != NULL; change = change->next)
-            if (change->sequence <= sequence)
-                change->lost = true;
-        node->diverged = true;
-        return error;
-    }
-    for (const struct change *change = node->first_change; change != NULL && change->sequence <= sequence;
-         change = change->next)
-        apply_change(&node->durable, change);
-    drop_changes_until(node, sequence);
-    return 0;
+    if (error != 0)
+        sim_file_lose_until(node, sequence);
+    else
+        sim_file_sync_until(node, sequence);
+    return error;
 }
 
 static void sleep_ns(int64_t duration_ns)
@@ -892,7 +669,7 @@ static int sim_sync(struct io *io, int fd)
     struct io_sim *const sim = sim_of(io);
     lock_acquire(&sim->lock);
     const int error = begin_locked(sim, IO_SIM_SYNC);
-    const uint64_t sequence = sim->sequence;
+    const uint64_t sequence = sim->tree.sequence;
     const int64_t delay_ns = sim->sync_delay_ns;
     lock_release(&sim->lock);
 
@@ -912,12 +689,13 @@ static int allocate_locked(struct io_sim *sim, int fd, uint64_t length) REQUIRES
         return -EBADF;
     if (length > FILE_BYTES_MAX)
         return -EFBIG;
-    struct node *const node = descriptor->node;
+    struct sim_node *const node = descriptor->node;
     if (length <= node->cached.size_bytes)
         return 0;
     if (length - node->cached.size_bytes > free_bytes_locked(sim))
         return -ENOSPC;
-    apply_change(&node->cached, add_change(sim, node, CHANGE_GROW, length, 0));
+    sim_change_apply(sim_file_add_change(&sim->tree, node, SIM_CHANGE_GROW, length, 0),
+                     &node->cached);
     return 0;
 }
 
@@ -939,11 +717,12 @@ static int truncate_locked(struct io_sim *sim, int fd, uint64_t length) REQUIRES
         return -EBADF;
     if (length > FILE_BYTES_MAX)
         return -EFBIG;
-    struct node *const node = descriptor->node;
+    struct sim_node *const node = descriptor->node;
     if (length == node->cached.size_bytes)
         return 0;
-    const enum change_kind kind = length < node->cached.size_bytes ? CHANGE_CUT : CHANGE_GROW;
-    apply_change(&node->cached, add_change(sim, node, kind, length, 0));
+    const enum sim_change_kind kind =
+        length < node->cached.size_bytes ? SIM_CHANGE_CUT : SIM_CHANGE_GROW;
+    sim_change_apply(sim_file_add_change(&sim->tree, node, kind, length, 0), &node->cached);
     return 0;
 }
 
@@ -958,18 +737,12 @@ static int sim_truncate(struct io *io, int fd, uint64_t length)
     return result;
 }
 
-/* What is dirty stays, as in Linux; what only seems clean shows its true face. */
 static int drop_cache_locked(struct io_sim *sim, int fd) REQUIRES(sim->lock)
 {
     const struct descriptor *const descriptor = descriptor_find(sim, fd);
     if (descriptor == NULL)
         return -EBADF;
-    struct node *const node = descriptor->node;
-    if (!node->diverged)
-        return 0;
-    sparse_bytes_copy(&node->cached, &node->durable);
-    for (const struct change *change = node->first_change; change != NULL; change = change->next)
-        apply_change(&node->cached, change);
+    sim_file_drop_cache(descriptor->node);
     return 0;
 }
 
@@ -1015,210 +788,14 @@ static const struct io_ops sim_ops = {
     .lock = sim_lock,
 };
 
-/* ---- nodes, entries, paths */
+/* ---- descriptors and space */
 
-static struct node *node_new(struct io_sim *sim, enum node_kind kind)
-{
-    struct node *const node = calloc(1, sizeof(*node));
-    ASSERT(node != NULL);
-    node->kind = kind;
-    node->next = sim->nodes;
-    if (sim->nodes != NULL)
-        sim->nodes->previous = node;
-    sim->nodes = node;
-    return node;
-}
-
-/* Gives one reference up; without any the node goes, and what only it names. */
-static void node_release(struct io_sim *sim, struct node *node)
-{
-    ASSERT(node->references > 0);
-    if (--node->references > 0)
-        return;
-    ASSERT(node->uses == 0);
-    entries_clear(sim, node, LIVE);
-    entries_clear(sim, node, DURABLE);
-    drop_changes_until(node, UINT64_MAX);
-    sparse_bytes_destroy(&node->cached);
-    sparse_bytes_destroy(&node->durable);
-    if (node->previous != NULL)
-        node->previous->next = node->next;
-    else
-        sim->nodes = node->next;
-    if (node->next != NULL)
-        node->next->previous = node->previous;
-    free(node);
-}
-
-static struct entry *entries_find(const struct entries *entries, const char *name)
-{
-    for (size_t i = 0; i < entries->count; i++)
-        if (strcmp(entries->items[i].name, name) == 0)
-            return &entries->items[i];
-    return NULL;
-}
-
-/* Adds the name or points it elsewhere. */
-static void entries_set(struct io_sim *sim, struct node *directory, enum layer layer, const char *name,
-                        struct node *node)
-{
-    struct entries *const entries = &directory->entries[layer];
-    node->references++;
-    if (layer == LIVE)
-        node->uses++;
-    entries_remove(sim, directory, layer, name);
-    if (entries->count == entries->capacity) {
-        const size_t capacity = entries->capacity == 0 ? 8 : 2 * entries->capacity;
-        struct entry *const items = realloc(entries->items, capacity * sizeof(*items));
-        ASSERT(items != NULL);
-        entries->items = items;
-        entries->capacity = capacity;
-    }
-    char *const copy = strdup(name);
-    ASSERT(copy != NULL);
-    entries->items[entries->count++] = (struct entry){.name = copy, .node = node};
-}
-
-static void entries_remove(struct io_sim *sim, struct node *directory, enum layer layer, const char *name)
-{
-    struct entries *const entries = &directory->entries[layer];
-    struct entry *const entry = entries_find(entries, name);
-    if (entry == NULL)
-        return;
-    struct node *const node = entry->node;
-    free(entry->name);
-    *entry = entries->items[--entries->count];
-    if (layer == LIVE)
-        node->uses--;
-    node_release(sim, node);
-}
-
-static void entries_clear(struct io_sim *sim, struct node *directory, enum layer layer)
-{
-    struct entries *const entries = &directory->entries[layer];
-    while (entries->count > 0)
-        entries_remove(sim, directory, layer, entries->items[entries->count - 1].name);
-    free(entries->items);
-    *entries = (struct entries){0};
-}
-
-/* The next component of a path: its length, and *path behind it; 0 at the end. */
-static size_t next_component(const char **path, const char **component)
-{
-    while (true) {
-        *path += strspn(*path, "/");
-        *component = *path;
-        const size_t length = strcspn(*path, "/");
-        *path += length;
-        if (length != 1 || (*component)[0] != '.')
-            return length;
-    }
-}
-
-/* The directory that a path's last component is or would be in, and that component. */
-static int find_parent(struct io_sim *sim, const char *path, struct node **directory, char name[NAME_BYTES_MAX])
-{
-    struct node *at = sim->root;
-    const char *component;
-    size_t length = next_component(&path, &component);
-    if (length == 0)
-        return -EEXIST; /* the root has no name */
-
-    while (true) {
-        if (length >= NAME_BYTES_MAX)
-            return -ENAMETOOLONG;
-        memcpy(name, component, length);
-        name[length] = '\0';
-        ASSERT(strcmp(name, "..") != 0);
-
-        length = next_component(&path, &component);
-        if (length == 0) {
-            *directory = at;
-            return 0;
-        }
-        const struct entry *const entry = entries_find(&at->entries[LIVE], name);
-        if (entry == NULL)
-            return -ENOENT;
-        if (entry->node->kind != NODE_DIRECTORY)
-            return -ENOTDIR;
-        at = entry->node;
-    }
-}
-
-static int find_node(struct io_sim *sim, const char *path, struct node **node)
-{
-    struct node *directory;
-    char name[NAME_BYTES_MAX];
-    const int result = find_parent(sim, path, &directory, name);
-    if (result == -EEXIST) {
-        *node = sim->root;
-        return 0;
-    }
-    if (result < 0)
-        return result;
-    const struct entry *const entry = entries_find(&directory->entries[LIVE], name);
-    if (entry == NULL)
-        return -ENOENT;
-    *node = entry->node;
-    return 0;
-}
-
-/* ---- changes of names and of contents */
-
-/* Done in the live layer at once, noted for the durable one. */
-static void change_names(struct io_sim *sim, struct node *node, struct node *from_directory, const char *from_name,
-                         struct node *to_directory, const char *to_name)
-{
-    struct name_change *const change = calloc(1, sizeof(*change));
-    ASSERT(change != NULL);
-    change->node = node;
-    node->references++;
-    if (from_directory != NULL) {
-        change->from_directory = from_directory;
-        from_directory->references++;
-        memcpy(change->from_name, from_name, strlen(from_name) + 1);
-    }
-    if (to_directory != NULL) {
-        change->to_directory = to_directory;
-        to_directory->references++;
-        memcpy(change->to_name, to_name, strlen(to_name) + 1);
-    }
-    if (sim->last_name_change != NULL)
-        sim->last_name_change->next = change;
-    else
-        sim->first_name_change = change;
-    sim->last_name_change = change;
-    apply_name_change(sim, change, LIVE);
-}
-
-/* A name that means another node by now (on a disk that missed the change before) is left alone. */
-static void apply_name_change(struct io_sim *sim, const struct name_change *change, enum layer layer)
-{
-    if (change->from_directory != NULL) {
-        const struct entry *const entry =
-            entries_find(&change->from_directory->entries[layer], change->from_name);
-        if (entry != NULL && entry->node == change->node)
-            entries_remove(sim, change->from_directory, layer, change->from_name);
-    }
-    if (change->to_directory != NULL)
-        entries_set(sim, change->to_directory, layer, change->to_name, change->node);
-}
-
-static void name_change_free(struct io_sim *sim, struct name_change *change)
-{
-    node_release(sim, change->node);
-    if (change->from_directory != NULL)
-        node_release(sim, change->from_directory);
-    if (change->to_directory != NULL)
-        node_release(sim, change->to_directory);
-    free(change);
-}
-
-static int descriptor_new(struct io_sim *sim, struct node *node, bool writable, bool holds_lock)
+static int descriptor_new(struct io_sim *sim, struct sim_node *node, bool writable, bool holds_lock)
 {
     if (sim->descriptors_count == sim->descriptors_capacity) {
         const size_t capacity = sim->descriptors_capacity == 0 ? 64 : 2 * sim->descriptors_capacity;
-        struct descriptor *const descriptors = realloc(sim->descriptors, capacity * sizeof(*descriptors));
+        struct descriptor *const descriptors =
+            realloc(sim->descriptors, capacity * sizeof(*descriptors));
         ASSERT(descriptors != NULL);
         sim->descriptors = descriptors;
         sim->descriptors_capacity = capacity;
@@ -1240,61 +817,19 @@ static struct descriptor *descriptor_find(struct io_sim *sim, int fd)
 
 static void descriptor_close(struct io_sim *sim, struct descriptor *descriptor)
 {
-    struct node *const node = descriptor->node;
+    struct sim_node *const node = descriptor->node;
     if (node == NULL)
         return;
     if (descriptor->holds_lock)
         node->locked = false;
     node->uses--;
     *descriptor = (struct descriptor){0};
-    node_release(sim, node);
-}
-
-static struct change *add_change(struct io_sim *sim, struct node *node, enum change_kind kind, uint64_t offset,
-                                 size_t length)
-{
-    struct change *const change = malloc(sizeof(*change) + length);
-    ASSERT(change != NULL);
-    *change = (struct change){.sequence = ++sim->sequence, .kind = kind, .offset = offset, .length = length};
-    if (node->last_change != NULL)
-        node->last_change->next = change;
-    else
-        node->first_change = change;
-    node->last_change = change;
-    return change;
-}
-
-static void apply_change(struct sparse_bytes *content, const struct change *change)
-{
-    const uint64_t end = change->offset + change->length;
-    if (change->kind == CHANGE_CUT) {
-        if (change->offset < content->size_bytes)
-            sparse_bytes_set_size(content, change->offset);
-        return;
-    }
-    if (end > content->size_bytes)
-        sparse_bytes_set_size(content, end);
-    if (!change->lost)
-        sparse_bytes_write(content, change->offset, change->data, change->length);
-}
-
-static void drop_changes_until(struct node *node, uint64_t sequence)
-{
-    while (node->first_change != NULL && node->first_change->sequence <= sequence) {
-        struct change *const change = node->first_change;
-        node->first_change = change->next;
-        free(change);
-    }
-    if (node->first_change == NULL)
-        node->last_change = NULL;
+    sim_node_release(&sim->tree, node);
 }
 
 static uint64_t free_bytes_locked(struct io_sim *sim)
 {
     const uint64_t capacity_bytes = sim->capacity_bytes > 0 ? sim->capacity_bytes : UNLIMITED_BYTES;
-    uint64_t used_bytes = 0;
-    for (const struct node *node = sim->nodes; node != NULL; node = node->next)
-        if (node->uses > 0)
-            used_bytes += node->cached.size_bytes;
+    const uint64_t used_bytes = sim_tree_used_bytes(&sim->tree);
     return used_bytes < capacity_bytes ? capacity_bytes - used_bytes : 0;
 }

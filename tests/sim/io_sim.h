@@ -9,12 +9,15 @@
  *   ... open again, and look ...
  *
  * What it promises is the least that POSIX file systems do, and less than ext4 in practice:
- *   - Bytes and the size of a file are durable once a sync of that file has returned that began after the write.
- *   - A name is durable (made, renamed, removed) once a sync_directory of its directory has returned that began after
- *     the change. Syncing the file does not help. A rename is atomic.
- *   - Until then each sector of 512 bytes, each size and each name may be on disk or not, in any combination.
- *   - A failed sync loses what was unsynced in that file: reads still show it, until drop_cache; no later sync writes
- *     it; the size grows nevertheless. A crash may or may not have brought sectors of it to the disk before.
+ *   - Bytes and the size of a file are durable once a sync of that file has returned that began
+ *     after the write.
+ *   - A name is durable (made, renamed, removed) once a sync_directory of its directory has
+ *     returned that began after the change. Syncing the file does not help. A rename is atomic.
+ *   - Until then each sector of 512 bytes, each size and each name may be on disk or not, in any
+ *     combination.
+ *   - A failed sync loses what was unsynced in that file: reads still show it, until drop_cache; no
+ *     later sync writes it; the size grows nevertheless. A crash may or may not have brought
+ *     sectors of it to the disk before.
  *
  * Paths: "/" is there from the start; relative paths begin there too; no "..", no links.
  * Every function is for any thread.
@@ -54,9 +57,9 @@ struct io *io_sim_io(struct io_sim *sim);
 enum io_sim_repeat { IO_SIM_ONCE, IO_SIM_FOREVER };
 
 /*
- * Lets the nth operation of this kind from now (1 is the next) fail with error_number, and all later ones too if
- * FOREVER. One such order a kind and one for ANY; a new one replaces the old one. A failed operation does nothing, but
- * a close closes and a sync loses (see above).
+ * Lets the nth operation of this kind from now (1 is the next) fail with error_number, and all
+ * later ones too if FOREVER. One such order a kind and one for ANY; a new one replaces the old one.
+ * A failed operation does nothing, but a close closes and a sync loses (see above).
  */
 void io_sim_fail(struct io_sim *sim,
                  enum io_sim_operation operation,
@@ -65,34 +68,48 @@ void io_sim_fail(struct io_sim *sim,
                  enum io_sim_repeat repeat);
 void io_sim_fail_nothing(struct io_sim *sim); /* takes back all orders */
 
-/* How many operations failed by order, ever: 0 ends a loop over n. Interruptions and the power cut do not count. */
+/*
+ * How many operations failed by order, ever: 0 ends a loop over n. Interruptions and the power cut
+ * do not count.
+ */
 uint64_t io_sim_failures(struct io_sim *sim);
 
 /*
- * From the nth operation on, counted from now, nothing happens any more and all fail with EIO: the moment of a power
- * cut, as the program in it sees it. Unlike by io_sim_fail() nothing is lost. io_sim_crash() must follow.
+ * From the nth operation on, counted from now, nothing happens any more and all fail with EIO: the
+ * moment of a power cut, as the program in it sees it. Unlike by io_sim_fail() nothing is lost.
+ * io_sim_crash() must follow.
  */
 void io_sim_cut_power_at(struct io_sim *sim, uint64_t nth);
 
 /* pread and pwritev carry at most so many bytes each; 0: no limit, as at the start. */
 void io_sim_set_transfer_max(struct io_sim *sim, size_t bytes);
 
-/* Every nth (>= 2) operation of those that may be interrupted gives EINTR and does nothing; 0: none, as at the start. */
+/*
+ * Every nth (>= 2) operation of those that may be interrupted gives EINTR and does nothing; 0:
+ * none, as at the start.
+ */
 void io_sim_set_interrupt_every(struct io_sim *sim, uint64_t nth);
 
 /*
- * Sizes of all files together; where they would pass it, allocate gives ENOSPC and pwritev is short, then gives
- * ENOSPC. May go below what is in use. 0: no limit, as at the start (io_space says 1 TiB).
+ * Sizes of all files together; where they would pass it, allocate gives ENOSPC and pwritev is
+ * short, then gives ENOSPC. May go below what is in use. 0: no limit, as at the start (io_space
+ * says 1 TiB).
  */
 void io_sim_set_capacity(struct io_sim *sim, uint64_t bytes);
 
-/* A sync takes this long, in real time; what is written meanwhile it does not make durable. 0 at the start. */
+/*
+ * A sync takes this long, in real time; what is written meanwhile it does not make durable. 0 at
+ * the start.
+ */
 void io_sim_set_sync_delay(struct io_sim *sim, int64_t duration_ns);
 
 /* Operations of this kind so far, those that failed included. */
 uint64_t io_sim_count(struct io_sim *sim, enum io_sim_operation operation);
 
-/* Turns bits of one synced byte over, in the cache and on the disk: a medium that forgets. The file must be there. */
+/*
+ * Turns bits of one synced byte over, in the cache and on the disk: a medium that forgets. The file
+ * must be there.
+ */
 void io_sim_corrupt(struct io_sim *sim, const char *path, uint64_t offset, uint8_t bits);
 
 enum io_sim_crash_mode {
@@ -102,13 +119,16 @@ enum io_sim_crash_mode {
 };
 
 /*
- * A power cut and the boot after it. All descriptors are closed, for good: their numbers never come back, so that
- * a thread of the old life only gets EBADF. Locks are free, orders to fail and a power cut are taken back; limits stay.
- * The same operations and the same seed give the same disk.
+ * A power cut and the boot after it. All descriptors are closed, for good: their numbers never come
+ * back, so that a thread of the old life only gets EBADF. Locks are free, orders to fail and a
+ * power cut are taken back; limits stay. The same operations and the same seed give the same disk.
  */
 void io_sim_crash(struct io_sim *sim, uint64_t seed, enum io_sim_crash_mode mode);
 
-/* Only the process is killed: descriptors and locks go as above, the page cache stays, and stays unsynced. */
+/*
+ * Only the process is killed: descriptors and locks go as above, the page cache stays, and stays
+ * unsynced.
+ */
 void io_sim_kill(struct io_sim *sim);
 
 #endif

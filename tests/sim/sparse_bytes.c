@@ -44,7 +44,10 @@ void sparse_bytes_read(const struct sparse_bytes *bytes, uint64_t offset, void *
     }
 }
 
-void sparse_bytes_write(struct sparse_bytes *bytes, uint64_t offset, const void *from, size_t length)
+void sparse_bytes_write(struct sparse_bytes *bytes,
+                        uint64_t offset,
+                        const void *from,
+                        size_t length)
 {
     const uint8_t *source = from;
     while (length > 0) {
@@ -78,7 +81,8 @@ void sparse_bytes_set_size(struct sparse_bytes *bytes, uint64_t size_bytes)
 static uint8_t *page_for_writing(struct sparse_bytes *bytes, size_t index)
 {
     if (index >= bytes->pages_count) {
-        const size_t count = index + 1 > 2 * bytes->pages_count ? index + 1 : 2 * bytes->pages_count;
+        const size_t count =
+            index + 1 > 2 * bytes->pages_count ? index + 1 : 2 * bytes->pages_count;
         uint8_t **const pages = realloc(bytes->pages, count * sizeof(*pages));
         ASSERT(pages != NULL);
         for (size_t i = bytes->pages_count; i < count; i++)

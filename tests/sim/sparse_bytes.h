@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The content of a simulated file: what was never written is zero and takes no memory. One thread at a time. */
+/*
+ * The content of a simulated file: what was never written is zero and takes no memory. One thread
+ * at a time.
+ */
 #ifndef VARVE_TESTS_SIM_SPARSE_BYTES_H
 #define VARVE_TESTS_SIM_SPARSE_BYTES_H
 
@@ -20,7 +23,10 @@ void sparse_bytes_copy(struct sparse_bytes *to, const struct sparse_bytes *from)
 
 /* Neither looks at the size nor changes it. */
 void sparse_bytes_read(const struct sparse_bytes *bytes, uint64_t offset, void *to, size_t length);
-void sparse_bytes_write(struct sparse_bytes *bytes, uint64_t offset, const void *from, size_t length);
+void sparse_bytes_write(struct sparse_bytes *bytes,
+                        uint64_t offset,
+                        const void *from,
+                        size_t length);
 
 /* Everything from the new size on is zero afterwards. */
 void sparse_bytes_set_size(struct sparse_bytes *bytes, uint64_t size_bytes);

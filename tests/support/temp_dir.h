@@ -12,7 +12,10 @@ struct temp_dir {
 /* Makes an empty directory under $TMPDIR (else /tmp); aborts if that fails. */
 void temp_dir_make(struct temp_dir *directory);
 
-/* Removes it with all that is in it; does not follow symbolic links. A directory that was never made is fine. */
+/*
+ * Removes it with all that is in it; does not follow symbolic links. A directory that was never
+ * made is fine.
+ */
 void temp_dir_remove(struct temp_dir *directory);
 
 #endif
