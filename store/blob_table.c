@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * 256 shards by the high bits of the fingerprint, each an open-addressed array with linear probing from a place that the low
+ * bits give. A slot is one of
+ *   empty   fingerprint 0; ends a probe
+ *   live    its segment is at least the lowest live one
+ *   stale   its segment is below that: evicted, or removed (then its place is 0); a probe goes past it, a put may take it
+ * There is at most one slot of a fingerprint, live or stale. Stale slots vanish when the shard is laid out afresh.
+ */
+#include "store/blob_table.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include "base/lock.h"
+#include "store/siphash.h"
+
+enum {
+    SHARDS = 256,
+    SHARD_SHIFT = 56,        /* the shard is the fingerprint's high byte */
+    SLOTS_AT_START = 256,    /* one page */
+    MANY_AT_ONCE = 4096,     /* lookups that are sorted on the stack */
+    PREFETCH_AHEAD = 24,     /* lookups: more than a core has loads in flight */
+    PLACE_BITS = 48,
+    CACHE_LINE_BYTES = 64,
+};
+#define HUGE_PAGE_BYTES (2 * MIB)
+#define PLACE_MASK ((UINT64_C(1) << PLACE_BITS) - 1)
+#define TOUCHED (UINT64_C(1) << PLACE_BITS)
+
+struct slot {
+    uint64_t fingerprint; /* 0: empty */
+    uint64_t value;       /* place_pack(), TOUCHED, and 15 spare bits that are 0 */
+};
+static_assert(sizeof(struct slot) == 16, "four slots a cache line");
+
+struct shard {
+    /* Changed under the lock; a prefetch reads them without it, and may then prefetch nonsense. */
+    _Atomic(struct slot *) slots; /* owned, mapped */
+    _Atomic size_t capacity;      /* a power of two */
+
+    struct lock lock;
+    size_t used;          /* guarded by lock: slots that are not empty */
+    size_t counted;       /* guarded by lock: slots whose segment is at least counted_from */
+    uint64_t counted_from; /* guarded by lock; 1 or more, at most the lowest live segment */
+} __attribute__((aligned(CACHE_LINE_BYTES)));
+
+struct blob_table {
+    /* Set by blob_table_new(), never changed. */
+    struct siphash_key key;
+
+    _Atomic uint64_t min_segment; /* the lowest live one, from 1; only grows */
+    struct shard shards[SHARDS];
+};
+
+static bool fill_random(void *data, size_t length, struct status *status);
+static struct slot *map_slots(size_t capacity);
+static void unmap_slots(struct slot *slots, size_t capacity);
+static struct blob_key key_from_hash(uint64_t hash);
+static void hash_digest(const struct blob_table *table, uint8_t domain, const struct digest *digest,
+                        struct siphash *siphash);
+static bool put_locked(struct shard *shard, uint64_t fingerprint, uint64_t value, uint64_t min_segment,
+                       struct status *status) REQUIRES(shard->lock);
+static void set_locked(struct shard *shard, struct slot *slot, uint64_t fingerprint, uint64_t value)
+    REQUIRES(shard->lock);
+static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct status *status)
+    REQUIRES(shard->lock);
+static size_t copy_live_locked(const struct shard *shard, uint64_t min_segment, struct slot *to, size_t capacity)
+    REQUIRES(shard->lock);
+static size_t count_locked(const struct shard *shard, uint64_t min_segment) REQUIRES(shard->lock);
+static struct slot *find_live_locked(const struct shard *shard, uint64_t fingerprint, uint64_t min_segment)
+    REQUIRES(shard->lock);
+static struct slot *probe(struct slot *slots, size_t capacity, uint64_t fingerprint);
+static void get_block(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present);
+static void prefetch(const struct shard *shard, uint64_t fingerprint);
+
+static struct shard *shard_of(struct blob_table *table, uint64_t fingerprint)
+{
+    ASSERT(fingerprint != 0);
+    return &table->shards[fingerprint >> SHARD_SHIFT];
+}
+
+static uint64_t min_segment_of(const struct blob_table *table)
+{
+    return atomic_load_explicit(&table->min_segment, memory_order_acquire);
+}
+
+static uint64_t segment_in(uint64_t value)
+{
+    return place_unpack(value & PLACE_MASK).segment;
+}
+
+/* Four fifths. */
+static size_t used_max(size_t capacity)
+{
+    return capacity / 5 * 4;
+}
+
+bool blob_table_new(struct blob_table **table, struct status *status)
+{
+    struct blob_table *made = aligned_alloc(CACHE_LINE_BYTES, sizeof(*made));
+    if (made == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the index in memory");
+    memset(made, 0, sizeof(*made));
+    atomic_init(&made->min_segment, 1);
+    for (size_t i = 0; i < SHARDS; i++) {
+        lock_init(&made->shards[i].lock, LOCK_RANK_BLOB_TABLE);
+        made->shards[i].counted_from = 1;
+    }
+    if (!fill_random(&made->key, sizeof(made->key), status))
+        goto fail;
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct slot *slots = map_slots(SLOTS_AT_START);
+        if (slots == NULL) {
+            status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the index in memory");
+            goto fail;
+        }
+        atomic_init(&made->shards[i].slots, slots);
+        atomic_init(&made->shards[i].capacity, SLOTS_AT_START);
+    }
+    *table = made;
+    return true;
+
+fail:
+    blob_table_free(made);
+    return false;
+}
+
+static bool fill_random(void *data, size_t length, struct status *status)
+{
+    ssize_t got;
+    do
+        got = getrandom(data, length, 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return status_fail_errno(status, errno, "getrandom");
+    ASSERT((size_t)got == length); /* as promised for up to 256 bytes */
+    return true;
+}
+
+void blob_table_free(struct blob_table *table)
+{
+    if (table == NULL)
+        return;
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &table->shards[i];
+        unmap_slots(shard->slots, shard->capacity);
+        lock_destroy(&shard->lock);
+    }
+    free(table);
+}
+
+/* Zeroed, that is empty; NULL when memory is used up. Mapped, so that a shard that has grown gives its old slots back. */
+static struct slot *map_slots(size_t capacity)
+{
+    const size_t length = capacity * sizeof(struct slot);
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    /* Random probes of small pages miss the TLB each time. Advice: a kernel without huge pages refuses it. */
+    if (length >= HUGE_PAGE_BYTES)
+        madvise(memory, length, MADV_HUGEPAGE);
+    return memory;
+}
+
+static void unmap_slots(struct slot *slots, size_t capacity)
+{
+    if (slots != NULL)
+        ASSERT(munmap(slots, capacity * sizeof(*slots)) == 0);
+}
+
+struct blob_key blob_table_blob_key(const struct blob_table *table, const struct digest *digest)
+{
+    struct siphash siphash;
+    hash_digest(table, 'b', digest, &siphash);
+    return key_from_hash(siphash_finish(&siphash, bytes_of(&digest->size_bytes, sizeof(digest->size_bytes))));
+}
+
+struct blob_key blob_table_action_key(const struct blob_table *table, const struct digest *action, struct bytes instance)
+{
+    struct siphash siphash;
+    hash_digest(table, 'a', action, &siphash);
+    return key_from_hash(siphash_finish(&siphash, instance));
+}
+
+/* What kind of name it is and what is of fixed length, in whole words; what comes behind it can then be of any length. */
+static void hash_digest(const struct blob_table *table, uint8_t domain, const struct digest *digest,
+                        struct siphash *siphash)
+{
+    static_assert(DIGEST_HASH_BYTES_MAX % SIPHASH_WORD_BYTES == 0, "a hash of any length ends inside its last word");
+    const uint8_t head[SIPHASH_WORD_BYTES] = {domain, digest->function, digest->hash_length};
+    ASSERT(digest->hash_length > 0 && digest->hash_length <= DIGEST_HASH_BYTES_MAX);
+    const size_t hash_bytes = digest->hash_length;
+    siphash_begin(siphash, &table->key);
+    siphash_words(siphash, head, 1);
+    siphash_words(siphash, digest->hash, (hash_bytes + SIPHASH_WORD_BYTES - 1) / SIPHASH_WORD_BYTES);
+}
+
+/* 0 marks an empty slot. */
+static struct blob_key key_from_hash(uint64_t hash)
+{
+    return (struct blob_key){.fingerprint = hash != 0 ? hash : 1};
+}
+
+bool blob_table_put(struct blob_table *table, struct blob_key key, struct place place, struct status *status)
+{
+    ASSERT(place.segment >= 1 && place.segment <= SEGMENT_NUMBER_MAX);
+    ASSERT(place.offset < SEGMENT_BYTES_MAX && place.offset % RECORD_ALIGNMENT_BYTES == 0);
+    struct shard *shard = shard_of(table, key.fingerprint);
+    lock_acquire(&shard->lock);
+    const bool ok = put_locked(shard, key.fingerprint, place_pack(place), min_segment_of(table), status);
+    lock_release(&shard->lock);
+    return ok;
+}
+
+static bool put_locked(struct shard *shard, uint64_t fingerprint, uint64_t value, uint64_t min_segment,
+                       struct status *status)
+{
+    struct slot *slots = shard->slots;
+    size_t capacity = shard->capacity;
+    struct slot *stale = NULL;
+    struct slot *slot;
+
+    /* Up to the end of the probe: a stale slot may be taken only when the fingerprint has none further on. */
+    for (size_t i = fingerprint & (capacity - 1);; i = (i + 1) & (capacity - 1)) {
+        slot = &slots[i];
+        if (slot->fingerprint == fingerprint || slot->fingerprint == 0)
+            break;
+        if (stale == NULL && segment_in(slot->value) < min_segment)
+            stale = slot;
+    }
+    if (slot->fingerprint == 0 && stale != NULL)
+        slot = stale;
+    if (slot->fingerprint == 0) {
+        if (shard->used >= used_max(capacity)) {
+            if (!lay_out_locked(shard, min_segment, status))
+                return false;
+            slot = probe(shard->slots, shard->capacity, fingerprint);
+        }
+        shard->used++;
+    }
+    set_locked(shard, slot, fingerprint, value);
+    return true;
+}
+
+/* The one place where a slot changes, but for TOUCHED. */
+static void set_locked(struct shard *shard, struct slot *slot, uint64_t fingerprint, uint64_t value)
+{
+    if (segment_in(slot->value) >= shard->counted_from)
+        shard->counted--;
+    if (segment_in(value) >= shard->counted_from)
+        shard->counted++;
+    slot->fingerprint = fingerprint;
+    slot->value = value;
+}
+
+/* Copies what is live to a fresh array: of the same size if that leaves it half empty, else of twice the size. */
+static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct status *status)
+{
+    const size_t capacity = shard->capacity;
+    const size_t live = count_locked(shard, min_segment);
+    const size_t wanted = live <= capacity / 2 ? capacity : capacity * 2;
+    struct slot *slots = map_slots(wanted);
+    if (slots == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory for the index in memory: a shard of %zu entries wants %zu bytes", live,
+                           wanted * sizeof(*slots));
+    const size_t copied = copy_live_locked(shard, min_segment, slots, wanted);
+    ASSERT(copied == live && live < used_max(wanted));
+    unmap_slots(shard->slots, capacity);
+    shard->slots = slots;
+    shard->capacity = wanted;
+    shard->used = live;
+    shard->counted = live;
+    shard->counted_from = min_segment;
+    return true;
+}
+
+static size_t copy_live_locked(const struct shard *shard, uint64_t min_segment, struct slot *to, size_t capacity)
+{
+    const struct slot *slots = shard->slots;
+    const size_t count = shard->capacity;
+    size_t copied = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (segment_in(slots[i].value) < min_segment)
+            continue;
+        *probe(to, capacity, slots[i].fingerprint) = slots[i];
+        copied++;
+    }
+    return copied;
+}
+
+/* Empty and removed slots have segment 0, and min_segment is 1 or more. */
+static size_t count_locked(const struct shard *shard, uint64_t min_segment)
+{
+    const struct slot *slots = shard->slots;
+    const size_t capacity = shard->capacity;
+    size_t count = 0;
+    for (size_t i = 0; i < capacity; i++)
+        count += segment_in(slots[i].value) >= min_segment;
+    return count;
+}
+
+bool blob_table_get(struct blob_table *table, struct blob_key key, bool touch, struct place *place)
+{
+    struct shard *shard = shard_of(table, key.fingerprint);
+    lock_acquire(&shard->lock);
+    struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
+    if (slot != NULL) {
+        *place = place_unpack(slot->value & PLACE_MASK);
+        if (touch && (slot->value & TOUCHED) == 0)
+            slot->value |= TOUCHED;
+    }
+    lock_release(&shard->lock);
+    return slot != NULL;
+}
+
+void blob_table_get_many(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present)
+{
+    for (size_t done = 0; done < count; done += MANY_AT_ONCE) {
+        const size_t left = count - done;
+        get_block(table, keys + done, left < MANY_AT_ONCE ? left : MANY_AT_ONCE, present + done);
+    }
+}
+
+/* Sorted by shard, so that each lock is taken once, and the slots are fetched ahead of the probes: else each waits for memory. */
+static void get_block(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present)
+{
+    uint16_t ends[SHARDS] = {0}; /* first how many a shard has, then where its run begins, at last where it ends */
+    uint16_t order[MANY_AT_ONCE];
+    ASSERT(count <= MANY_AT_ONCE);
+
+    for (size_t i = 0; i < count; i++) {
+        ASSERT(keys[i].fingerprint != 0);
+        ends[keys[i].fingerprint >> SHARD_SHIFT]++;
+    }
+    uint16_t begin = 0;
+    for (size_t i = 0; i < SHARDS; i++) {
+        const uint16_t length = ends[i];
+        ends[i] = begin;
+        begin = (uint16_t)(begin + length);
+    }
+    for (size_t i = 0; i < count; i++)
+        order[ends[keys[i].fingerprint >> SHARD_SHIFT]++] = (uint16_t)i;
+
+    for (size_t i = 0; i < count && i < PREFETCH_AHEAD; i++)
+        prefetch(shard_of(table, keys[order[i]].fingerprint), keys[order[i]].fingerprint);
+    const uint64_t min_segment = min_segment_of(table);
+    size_t next = 0;
+    for (size_t s = 0; s < SHARDS; s++) {
+        struct shard *shard = &table->shards[s];
+        if (next == ends[s])
+            continue;
+        lock_acquire(&shard->lock);
+        for (; next < ends[s]; next++) {
+            if (next + PREFETCH_AHEAD < count) {
+                const uint64_t ahead = keys[order[next + PREFETCH_AHEAD]].fingerprint;
+                prefetch(shard_of(table, ahead), ahead);
+            }
+            struct slot *slot = find_live_locked(shard, keys[order[next]].fingerprint, min_segment);
+            present[order[next]] = slot != NULL;
+            if (slot != NULL && (slot->value & TOUCHED) == 0)
+                slot->value |= TOUCHED;
+        }
+        lock_release(&shard->lock);
+    }
+    ASSERT(next == count);
+}
+
+static void prefetch(const struct shard *shard, uint64_t fingerprint)
+{
+    const uintptr_t slots = (uintptr_t)atomic_load_explicit(&shard->slots, memory_order_relaxed);
+    const size_t capacity = atomic_load_explicit(&shard->capacity, memory_order_relaxed);
+    const uintptr_t address = slots + (fingerprint & (capacity - 1)) * sizeof(struct slot);
+    __builtin_prefetch((const void *)address, 1);
+}
+
+bool blob_table_is_touched(struct blob_table *table, struct blob_key key)
+{
+    struct shard *shard = shard_of(table, key.fingerprint);
+    lock_acquire(&shard->lock);
+    const struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
+    const bool touched = slot != NULL && (slot->value & TOUCHED) != 0;
+    lock_release(&shard->lock);
+    return touched;
+}
+
+bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place)
+{
+    struct shard *shard = shard_of(table, key.fingerprint);
+    lock_acquire(&shard->lock);
+    struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
+    const bool is_there = slot != NULL && (slot->value & PLACE_MASK) == place_pack(place);
+    if (is_there)
+        set_locked(shard, slot, slot->fingerprint, 0);
+    lock_release(&shard->lock);
+    return is_there;
+}
+
+void blob_table_set_min_segment(struct blob_table *table, uint64_t segment)
+{
+    uint64_t before = min_segment_of(table);
+    while (before < segment && !atomic_compare_exchange_weak(&table->min_segment, &before, segment))
+        continue;
+}
+
+size_t blob_table_count(struct blob_table *table)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &table->shards[i];
+        lock_acquire(&shard->lock);
+        const uint64_t min_segment = min_segment_of(table);
+        if (shard->counted_from < min_segment) {
+            shard->counted = count_locked(shard, min_segment);
+            shard->counted_from = min_segment;
+        }
+        count += shard->counted;
+        lock_release(&shard->lock);
+    }
+    return count;
+}
+
+/* The live slot of this fingerprint, or NULL. */
+static struct slot *find_live_locked(const struct shard *shard, uint64_t fingerprint, uint64_t min_segment)
+{
+    struct slot *slot = probe(shard->slots, shard->capacity, fingerprint);
+    return slot->fingerprint != 0 && segment_in(slot->value) >= min_segment ? slot : NULL;
+}
+
+/* The slot of this fingerprint, live or stale, or the empty one where its probe ends. A fifth of the slots is empty. */
+static struct slot *probe(struct slot *slots, size_t capacity, uint64_t fingerprint)
+{
+    size_t i = fingerprint & (capacity - 1);
+    while (slots[i].fingerprint != 0 && slots[i].fingerprint != fingerprint)
+        i = (i + 1) & (capacity - 1);
+    return &slots[i];
+}
