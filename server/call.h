@@ -17,13 +17,21 @@
  *   HANDLING    PARKED      call_park()                               handler
  *   PARKED      HANDLING    call_wake(), or the call was cancelled    any thread
  *   HANDLING    FINISHING   call_reply(), call_finish(), call_fail()  handler
- *   RECEIVING   FINISHING   the client is gone                        poller
+ *   ARRIVED     FINISHING   refused, or the client is gone            poller
+ *   RECEIVING   FINISHING   the client is gone, or sent too much      poller
  *   SENDING     FINISHING   the client is gone                        poller
  *
  * The turn: while a call is HANDLING one thread at a time, its handler's, touches it, until it calls exactly one of
  * call_receive, call_send, call_park, call_reply, call_finish, call_fail, after which it touches nothing of the call any more.
  * A handler's function may also return without any of these when it has handed the turn to somebody who will call
  * call_resume() (a commit's completion): that is how a write waits for group commit without holding a thread.
+ *
+ * Where they run: on_message and on_half_close on a worker, or where the message arrived (on_poller); on_sent and everything
+ * that is resumed on a worker; on_free on a worker, or for on_poller methods on any thread. A call that the client has
+ * given up is not handed to on_message, on_half_close or on_sent any more.
+ *
+ * Memory: the message is released when the turn ends with call_receive() or with the answer; the arena and state after on_free.
+ * Slices that are sent own what they show: nothing of the arena, the state or the message.
  */
 #ifndef VARVE_SERVER_CALL_H
 #define VARVE_SERVER_CALL_H
@@ -132,7 +140,8 @@ struct ProtobufCMessage *call_unpack(struct call *call, const struct message *me
 /* Packs into one slice and replies. */
 void call_reply_packed(struct call *call, const struct ProtobufCMessage *response);
 grpc_slice slice_of_packed(const struct ProtobufCMessage *message);
-/* A slice over data in a pooled buffer, which goes back to its pool when gRPC lets go of the slice. */
+/* A slice over data in a pooled buffer, which goes back to its pool when gRPC lets go of the slice: possibly inside gRPC, so a
+   waiter of the pool starts nothing of gRPC itself, but calls call_resume() or call_wake(). */
 struct buffer;
 grpc_slice slice_of_buffer(struct buffer *buffer, struct bytes data);
 

@@ -1,0 +1,981 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How threads meet in a call. gRPC's own hand-overs are correct, but invisible to ThreadSanitizer, so each of them passes
+ * call->lock as well: what a thread has written is released with the state, before it starts a batch; the poller takes the
+ * lock before it reads. After a batch is started nothing of the call may be touched: it may be over on another thread.
+ *
+ * Two things end independently: the body (the turn is over for good and on_free has run) and RECV_CLOSE, the batch that tells
+ * of a cancellation, which is started on its own at the arrival. When both are over the call is forgotten by gRPC and counted
+ * out; its bare memory stays until the last reference goes.
+ */
+#include "server/call.h"
+
+#include <errno.h>
+#include <grpc/byte_buffer.h>
+#include <grpc/support/alloc.h>
+#include <limits.h>
+#include <protobuf-c/protobuf-c.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer_pool.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/lock.h"
+#include "proto/resource_name.h"
+#include "proto/wire.h"
+#include "server/budget.h"
+#include "server/front.h"
+#include "server/rpc_metrics.h"
+#include "server/server.h"
+#include "server/workers.h"
+
+/* Larger messages are worked on by a worker, whatever the method says. */
+static const size_t poller_message_bytes_max = 64 * KIB;
+
+enum { INLINE_PARTS = 8 };
+
+#define CALL_STATES(X)                                                                                                 \
+    X(ARRIVED)                                                                                                         \
+    X(RECEIVING)                                                                                                       \
+    X(HANDLING)                                                                                                        \
+    X(SENDING)                                                                                                         \
+    X(PARKED)                                                                                                          \
+    X(FINISHING)
+
+enum call_state {
+#define CALL_STATE_ENUM(name) CALL_##name,
+    CALL_STATES(CALL_STATE_ENUM)
+#undef CALL_STATE_ENUM
+    CALL_STATE_COUNT
+};
+
+/* The table of call.h. */
+static const bool transitions[CALL_STATE_COUNT][CALL_STATE_COUNT] = {
+    [CALL_ARRIVED] = {[CALL_RECEIVING] = true, [CALL_FINISHING] = true},
+    [CALL_RECEIVING] = {[CALL_HANDLING] = true, [CALL_FINISHING] = true},
+    [CALL_HANDLING] = {[CALL_RECEIVING] = true, [CALL_SENDING] = true, [CALL_PARKED] = true, [CALL_FINISHING] = true},
+    [CALL_SENDING] = {[CALL_HANDLING] = true, [CALL_FINISHING] = true},
+    [CALL_PARKED] = {[CALL_HANDLING] = true},
+};
+
+typedef void continuation(struct call *call, void *state);
+
+struct call {
+    /* Set when it begins, never changed. */
+    struct op close_op;
+    struct op receive_op;
+    struct op send_op;
+    struct server *server;       /* borrowed */
+    struct front *front;         /* borrowed */
+    const struct method *method; /* borrowed; one that refuses for paths that nobody serves */
+    size_t series;               /* in rpc_metrics */
+    grpc_call *grpc;             /* owned; unref'd when the call is over */
+    grpc_metadata_array metadata; /* owned, likewise */
+    int64_t arrived_ns;
+    int64_t deadline_ns;
+
+    _Atomic int references;
+    _Atomic bool cancelled;
+
+    struct lock lock;
+    enum call_state machine; /* guarded by lock */
+    bool wake_pending;       /* guarded by lock: woken before it was parked */
+    bool waiting;            /* guarded by lock: for the budget */
+    bool body_over;          /* guarded by lock */
+    bool close_over;         /* guarded by lock */
+    continuation *next;      /* guarded by lock: what the worker, or whoever wakes it, goes on with */
+
+    /* Of whoever has the turn; of a batch while it is in flight. */
+    int cancelled_out;           /* RECV_CLOSE's answer */
+    grpc_byte_buffer *received;  /* owned: the message */
+    grpc_byte_buffer *sending;   /* owned: of the batch in flight */
+    struct task task;
+    struct budget_waiter waiter;
+    enum budget_half held_half;
+    size_t held_bytes;           /* of the budget */
+    struct arena arena;
+    struct message message;
+    struct bytes inline_parts[INLINE_PARTS];
+    struct bytes *more_parts; /* owned; for messages of more slices */
+    size_t more_parts_capacity;
+    bool headers_sent;
+    bool half_closed;
+    enum status_code code; /* what it ends with */
+    grpc_slice status_text;
+    grpc_slice details;
+    grpc_metadata trailer;
+    char *peer; /* in the arena */
+
+    _Alignas(max_align_t) uint8_t state[]; /* the handler's */
+};
+
+static void unknown_method(struct call *call, void *state, const struct message *message);
+static const struct method method_not_served = {.path = "", .kind = METHOD_UNARY, .on_message = unknown_method};
+
+static void enter_locked(struct call *call, enum call_state to) REQUIRES(call->lock);
+static void start_close(struct call *call);
+static void ask_for_budget(struct call *call, enum budget_half half);
+static void budget_granted(struct budget_waiter *waiter);
+static void start_receive(struct call *call);
+static void receive_done(struct op *op, bool ok);
+static void send_done(struct op *op, bool ok);
+static void close_done(struct op *op, bool ok);
+static void end_body(struct call *call);
+
+static int64_t deadline_of(gpr_timespec deadline)
+{
+    deadline = gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC);
+    if (deadline.tv_sec >= INT64_MAX / NS_PER_S)
+        return INT64_MAX;
+    return deadline.tv_sec * NS_PER_S + deadline.tv_nsec;
+}
+
+/* ---- arrival */
+
+static void refuse(struct call *call, const struct status *status);
+
+void call_begin(struct front *front, struct server *server, const struct method *method, size_t series,
+                struct arrival *arrival, struct bytes path)
+{
+    const struct method *const served = method != NULL ? method : &method_not_served;
+    struct call *const call = calloc(1, sizeof(*call) + served->state_bytes);
+    if (call == NULL) {
+        const grpc_call_error error = grpc_call_cancel_with_status(arrival->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED,
+                                                                   "the server has no memory left", NULL);
+        ASSERT(error == GRPC_CALL_OK);
+        grpc_call_unref(arrival->grpc);
+        grpc_metadata_array_destroy(&arrival->metadata);
+        front_call_over(front);
+        return;
+    }
+    call->close_op.run = close_done;
+    call->receive_op.run = receive_done;
+    call->send_op.run = send_done;
+    call->waiter.granted = budget_granted;
+    call->server = server;
+    call->front = front;
+    call->method = served;
+    call->series = series;
+    call->grpc = arrival->grpc;
+    call->metadata = arrival->metadata;
+    call->arrived_ns = clock_monotonic_ns(server->clock);
+    call->deadline_ns = deadline_of(arrival->deadline);
+    call->status_text = grpc_empty_slice();
+    call->details = grpc_empty_slice();
+    call->references = 1;
+    lock_init(&call->lock, LOCK_RANK_CALL);
+    arena_init(&call->arena, LIMIT_CALL_ARENA_BYTES);
+
+    struct status status = {0};
+    start_close(call);
+    if (!front_admit(front, &status)) {
+        refuse(call, &status);
+    } else if (method == NULL) {
+        status_fail(&status, STATUS_UNIMPLEMENTED, "this server has no method %.*s", (int)path.length,
+                    (const char *)path.data);
+        refuse(call, &status);
+    } else {
+        ask_for_budget(call, BUDGET_FIRST_MESSAGES);
+    }
+}
+
+/* Never called: such a call is refused when it arrives. */
+static void unknown_method(struct call *call, void *state, const struct message *message)
+{
+    (void)call;
+    (void)state;
+    (void)message;
+    ASSERT(false);
+}
+
+/* A batch of its own, at the very start: a cancellation must be seen while the call waits for something else. */
+static void start_close(struct call *call)
+{
+    grpc_op ops[1] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};
+    ops[0].data.recv_close_on_server.cancelled = &call->cancelled_out;
+    const grpc_call_error error = grpc_call_start_batch(call->grpc, ops, ARRAY_LENGTH(ops), &call->close_op, NULL);
+    ASSERT(error == GRPC_CALL_OK);
+}
+
+static void enter_locked(struct call *call, enum call_state to)
+{
+    lock_assert_held(&call->lock);
+    ASSERT(transitions[call->machine][to]);
+    call->machine = to;
+}
+
+/* ---- receiving */
+
+static void ask_for_budget(struct call *call, enum budget_half half)
+{
+    lock_acquire(&call->lock);
+    const bool gone = atomic_load(&call->cancelled);
+    bool granted = false;
+    if (gone) {
+        call->code = STATUS_CANCELLED;
+        enter_locked(call, CALL_FINISHING);
+    } else {
+        call->held_half = half;
+        granted = budget_take(call->server->budget, half, &call->waiter);
+        call->waiting = !granted;
+    }
+    lock_release(&call->lock);
+    if (gone)
+        end_body(call);
+    else if (granted)
+        start_receive(call);
+}
+
+static void budget_granted(struct budget_waiter *waiter)
+{
+    start_receive(CONTAINER_OF(waiter, struct call, waiter));
+}
+
+static void start_receive(struct call *call)
+{
+    lock_acquire(&call->lock);
+    call->waiting = false;
+    call->held_bytes = budget_reservation(call->server->budget);
+    if (call->machine == CALL_ARRIVED)
+        enter_locked(call, CALL_RECEIVING);
+    ASSERT(call->machine == CALL_RECEIVING);
+    ASSERT(call->received == NULL);
+    lock_release(&call->lock);
+
+    grpc_op ops[1] = {{.op = GRPC_OP_RECV_MESSAGE}};
+    ops[0].data.recv_message.recv_message = &call->received;
+    const grpc_call_error error = grpc_call_start_batch(call->grpc, ops, ARRAY_LENGTH(ops), &call->receive_op, NULL);
+    ASSERT(error == GRPC_CALL_OK);
+}
+
+enum received { RECEIVED_MESSAGE, RECEIVED_HALF_CLOSE, RECEIVED_TOO_MUCH, RECEIVED_NOTHING };
+
+static enum received classify(const struct call *call, bool ok);
+static void message_received(struct call *call);
+static void half_close_received(struct call *call);
+static bool adopt_message(struct call *call);
+static void handle_message(struct call *call, void *state);
+static void handle_half_close(struct call *call, void *state);
+static void run_here_or_submit(struct call *call, continuation *next, bool here);
+static void fail_too_large(struct call *call);
+
+static void receive_done(struct op *op, bool ok)
+{
+    struct call *const call = CONTAINER_OF(op, struct call, receive_op);
+    lock_acquire(&call->lock);
+    ASSERT(call->machine == CALL_RECEIVING);
+    const enum received received = classify(call, ok);
+    if (received == RECEIVED_NOTHING) {
+        call->code = STATUS_CANCELLED;
+        enter_locked(call, CALL_FINISHING);
+    } else {
+        enter_locked(call, CALL_HANDLING);
+    }
+    lock_release(&call->lock);
+
+    switch (received) {
+    case RECEIVED_MESSAGE:
+        message_received(call);
+        break;
+    case RECEIVED_HALF_CLOSE:
+        half_close_received(call);
+        break;
+    case RECEIVED_TOO_MUCH:
+        fail_too_large(call);
+        break;
+    case RECEIVED_NOTHING:
+        end_body(call);
+        break;
+    }
+}
+
+/*
+ * A message that is not there says nothing by itself: it comes on a half-close, on a cancellation, on a lost connection, and
+ * on a message that is cut short (which looks like a half-close; so methods check that they have all they need).
+ */
+static enum received classify(const struct call *call, bool ok)
+{
+    if (call->received != NULL)
+        return RECEIVED_MESSAGE;
+    if (!ok)
+        return RECEIVED_TOO_MUCH;
+    if (grpc_call_failed_before_recv_message(call->grpc) || atomic_load(&call->cancelled))
+        return RECEIVED_NOTHING;
+    return RECEIVED_HALF_CLOSE;
+}
+
+static void message_received(struct call *call)
+{
+    if (!adopt_message(call)) {
+        const struct status status = {.code = STATUS_RESOURCE_EXHAUSTED, .message = "the server has no memory left"};
+        call_fail(call, &status);
+        return;
+    }
+    rpc_metrics_received(call->server->rpc_metrics, call->series, call->message.length);
+    run_here_or_submit(call, handle_message,
+                       call->method->on_poller && call->message.length <= poller_message_bytes_max);
+}
+
+/* Makes the parts of the message out of its slices, and corrects the budget. */
+static bool adopt_message(struct call *call)
+{
+    ASSERT(call->received->type == GRPC_BB_RAW);
+    const grpc_slice_buffer *const slices = &call->received->data.raw.slice_buffer;
+    struct bytes *parts = call->inline_parts;
+    if (slices->count > INLINE_PARTS) {
+        if (slices->count > call->more_parts_capacity) {
+            free(call->more_parts);
+            call->more_parts_capacity = 0;
+            call->more_parts = calloc(slices->count, sizeof(*call->more_parts));
+            if (call->more_parts == NULL)
+                return false;
+            call->more_parts_capacity = slices->count;
+        }
+        parts = call->more_parts;
+    }
+    for (size_t i = 0; i < slices->count; i++)
+        parts[i] = bytes_of(GRPC_SLICE_START_PTR(slices->slices[i]), GRPC_SLICE_LENGTH(slices->slices[i]));
+    call->message = (struct message){.parts = {.parts = parts, .count = slices->count}, .length = slices->length};
+
+    budget_correct(call->server->budget, call->held_half, call->held_bytes, call->message.length);
+    call->held_bytes = call->message.length;
+    return true;
+}
+
+static void release_message(struct call *call)
+{
+    if (call->received != NULL)
+        grpc_byte_buffer_destroy(call->received);
+    call->received = NULL;
+    call->message = (struct message){0};
+    if (call->held_bytes > 0)
+        budget_correct(call->server->budget, call->held_half, call->held_bytes, 0);
+    call->held_bytes = 0;
+}
+
+static bool is_client_streaming(const struct call *call)
+{
+    return call->method->kind == METHOD_CLIENT_STREAM || call->method->kind == METHOD_BIDI;
+}
+
+static bool is_server_streaming(const struct call *call)
+{
+    return call->method->kind == METHOD_SERVER_STREAM || call->method->kind == METHOD_BIDI;
+}
+
+static void half_close_received(struct call *call)
+{
+    call->half_closed = true;
+    if (!is_client_streaming(call)) {
+        const struct status status = {.code = STATUS_INVALID_ARGUMENT,
+                                      .message = "the call has no request message, or one that was cut short"};
+        call_fail(call, &status);
+        return;
+    }
+    run_here_or_submit(call, handle_half_close, call->method->on_poller);
+}
+
+/* gRPC has told the client by itself; this ends our side, and what the metrics say. */
+static void fail_too_large(struct call *call)
+{
+    struct status status = {0};
+    status_fail(&status, STATUS_RESOURCE_EXHAUSTED, "a message is larger than the %zu bytes that this server takes",
+                (size_t)LIMIT_MESSAGE_BYTES);
+    call_fail(call, &status);
+}
+
+/* ---- handing over */
+
+static void run_task(struct task *task);
+
+static void submit(struct call *call)
+{
+    call->task.run = run_task;
+    workers_submit(call->server->workers, &call->task);
+}
+
+static void run_task(struct task *task)
+{
+    struct call *const call = CONTAINER_OF(task, struct call, task);
+    lock_acquire(&call->lock);
+    continuation *const next = call->next;
+    lock_release(&call->lock);
+    next(call, call->state);
+}
+
+static void run_here_or_submit(struct call *call, continuation *next, bool here)
+{
+    if (here) {
+        next(call, call->state);
+        return;
+    }
+    call_resume(call, next);
+}
+
+void call_resume(struct call *call, continuation *next)
+{
+    lock_acquire(&call->lock);
+    ASSERT(call->machine == CALL_HANDLING);
+    call->next = next;
+    submit(call);
+    lock_release(&call->lock);
+}
+
+static bool give_up_if_cancelled(struct call *call);
+
+static void handle_message(struct call *call, void *state)
+{
+    if (!give_up_if_cancelled(call))
+        call->method->on_message(call, state, &call->message);
+}
+
+static void handle_half_close(struct call *call, void *state)
+{
+    if (!give_up_if_cancelled(call))
+        call->method->on_half_close(call, state);
+}
+
+static void handle_sent(struct call *call, void *state)
+{
+    if (!give_up_if_cancelled(call))
+        call->method->on_sent(call, state);
+}
+
+/* Nobody waits for the answer: clients that open and cancel calls by the thousand cost no more than that. */
+static bool give_up_if_cancelled(struct call *call)
+{
+    if (!atomic_load(&call->cancelled))
+        return false;
+    lock_acquire(&call->lock);
+    call->code = STATUS_CANCELLED;
+    enter_locked(call, CALL_FINISHING);
+    lock_release(&call->lock);
+    end_body(call);
+    return true;
+}
+
+void call_park(struct call *call, continuation *resume)
+{
+    lock_acquire(&call->lock);
+    enter_locked(call, CALL_PARKED);
+    call->next = resume;
+    if (call->wake_pending || atomic_load(&call->cancelled)) {
+        call->wake_pending = false;
+        enter_locked(call, CALL_HANDLING);
+        submit(call);
+    }
+    lock_release(&call->lock);
+}
+
+static bool wake_locked(struct call *call) REQUIRES(call->lock);
+
+bool call_wake(struct call *call)
+{
+    lock_acquire(&call->lock);
+    const bool woken = wake_locked(call);
+    if (!woken)
+        call->wake_pending = true;
+    lock_release(&call->lock);
+    return woken;
+}
+
+static bool wake_locked(struct call *call)
+{
+    if (call->machine != CALL_PARKED)
+        return false;
+    enter_locked(call, CALL_HANDLING);
+    submit(call);
+    return true;
+}
+
+static void close_over(struct call *call);
+
+static void close_done(struct op *op, bool ok)
+{
+    ASSERT(ok); /* as gRPC promises, cancelled or not */
+    struct call *const call = CONTAINER_OF(op, struct call, close_op);
+    bool gone = false;
+    lock_acquire(&call->lock);
+    if (call->cancelled_out != 0) {
+        atomic_store(&call->cancelled, true);
+        wake_locked(call);
+        /* Batches in flight end by themselves; the wait for the budget does not. */
+        if (call->waiting && budget_cancel(call->server->budget, &call->waiter)) {
+            call->waiting = false;
+            call->code = STATUS_CANCELLED;
+            enter_locked(call, CALL_FINISHING);
+            gone = true;
+        }
+    }
+    lock_release(&call->lock);
+    if (gone)
+        end_body(call);
+    close_over(call);
+}
+
+/* ---- sending */
+
+static void start_send(struct call *call, grpc_op *ops, size_t count);
+
+void call_receive(struct call *call)
+{
+    ASSERT(is_client_streaming(call));
+    ASSERT(!call->half_closed);
+    release_message(call);
+    lock_acquire(&call->lock);
+    ASSERT(call->machine == CALL_HANDLING);
+    enter_locked(call, CALL_RECEIVING);
+    lock_release(&call->lock);
+    ask_for_budget(call, BUDGET_LATER_MESSAGES);
+}
+
+/* Takes the slices over; their array may lie in the arena, so it is not looked at once a batch is started. */
+static void take_slices(struct call *call, grpc_slice *slices, size_t count)
+{
+    ASSERT(call->sending == NULL);
+    call->sending = grpc_raw_byte_buffer_create(slices, count);
+    for (size_t i = 0; i < count; i++)
+        grpc_slice_unref(slices[i]);
+    rpc_metrics_sent(call->server->rpc_metrics, call->series, grpc_byte_buffer_length(call->sending));
+}
+
+void call_send(struct call *call, grpc_slice *slices, size_t count)
+{
+    ASSERT(is_server_streaming(call));
+    ASSERT(call->method->on_sent != NULL);
+    take_slices(call, slices, count);
+    grpc_op ops[2] = {0};
+    size_t ops_count = 0;
+    if (!call->headers_sent)
+        ops[ops_count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    ops[ops_count].op = GRPC_OP_SEND_MESSAGE;
+    ops[ops_count++].data.send_message.send_message = call->sending;
+    call->headers_sent = true;
+
+    lock_acquire(&call->lock);
+    const bool gone = atomic_load(&call->cancelled);
+    enter_locked(call, CALL_SENDING);
+    if (gone) {
+        call->code = STATUS_CANCELLED;
+        enter_locked(call, CALL_FINISHING);
+    }
+    lock_release(&call->lock);
+    if (gone)
+        end_body(call);
+    else
+        start_send(call, ops, ops_count);
+}
+
+static void start_send(struct call *call, grpc_op *ops, size_t count)
+{
+    const grpc_call_error error = grpc_call_start_batch(call->grpc, ops, count, &call->send_op, NULL);
+    ASSERT(error == GRPC_CALL_OK);
+}
+
+static void send_done(struct op *op, bool ok)
+{
+    struct call *const call = CONTAINER_OF(op, struct call, send_op);
+    lock_acquire(&call->lock);
+    grpc_byte_buffer *const sent = call->sending;
+    call->sending = NULL;
+    bool over = true;
+    if (call->machine == CALL_SENDING) {
+        over = !ok || atomic_load(&call->cancelled);
+        if (over) {
+            call->code = STATUS_CANCELLED;
+            enter_locked(call, CALL_FINISHING);
+        } else {
+            enter_locked(call, CALL_HANDLING);
+            call->next = handle_sent;
+            submit(call);
+        }
+    }
+    lock_release(&call->lock);
+    if (sent != NULL)
+        grpc_byte_buffer_destroy(sent);
+    if (over)
+        end_body(call);
+}
+
+/* ---- the answer */
+
+static void answer(struct call *call, const struct status *status, bool with_message, struct bytes details);
+
+void call_reply(struct call *call, grpc_slice *slices, size_t count)
+{
+    ASSERT(!is_server_streaming(call));
+    take_slices(call, slices, count);
+    answer(call, &(struct status){0}, true, (struct bytes){0});
+}
+
+void call_finish(struct call *call)
+{
+    ASSERT(is_server_streaming(call));
+    answer(call, &(struct status){0}, false, (struct bytes){0});
+}
+
+void call_fail(struct call *call, const struct status *status)
+{
+    call_fail_with_details(call, status, (struct bytes){0});
+}
+
+void call_fail_with_details(struct call *call, const struct status *status, struct bytes details)
+{
+    ASSERT(status->code != STATUS_OK);
+    answer(call, status, false, details);
+}
+
+/* Refused before anything was received. */
+static void refuse(struct call *call, const struct status *status)
+{
+    answer(call, status, false, (struct bytes){0});
+}
+
+static void answer(struct call *call, const struct status *status, bool with_message, struct bytes details)
+{
+    ASSERT((unsigned int)status->code <= STATUS_UNAUTHENTICATED);
+    grpc_op ops[3] = {0};
+    size_t count = 0;
+    if (!call->headers_sent)
+        ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    if (with_message) {
+        ops[count].op = GRPC_OP_SEND_MESSAGE;
+        ops[count++].data.send_message.send_message = call->sending;
+    }
+    grpc_op *const last = &ops[count++];
+    last->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+    last->data.send_status_from_server.status = (grpc_status_code)status->code;
+    if (status->message[0] != '\0') {
+        call->status_text = grpc_slice_from_copied_string(status->message);
+        last->data.send_status_from_server.status_details = &call->status_text;
+    }
+    if (details.length > 0) {
+        call->details = grpc_slice_from_copied_buffer((const char *)details.data, details.length);
+        call->trailer.key = grpc_slice_from_static_string("grpc-status-details-bin");
+        call->trailer.value = call->details;
+        last->data.send_status_from_server.trailing_metadata_count = 1;
+        last->data.send_status_from_server.trailing_metadata = &call->trailer;
+    }
+    call->code = status->code;
+    release_message(call);
+
+    lock_acquire(&call->lock);
+    ASSERT(call->machine == CALL_HANDLING || call->machine == CALL_ARRIVED);
+    enter_locked(call, CALL_FINISHING);
+    const bool gone = atomic_load(&call->cancelled);
+    if (gone && call->code == STATUS_OK)
+        call->code = STATUS_CANCELLED;
+    lock_release(&call->lock);
+    if (gone)
+        end_body(call);
+    else
+        start_send(call, ops, count);
+}
+
+/* ---- the end */
+
+static void free_state(struct call *call, void *state);
+static void body_over(struct call *call);
+static void forget(struct call *call);
+
+/* The turn is over for good. On whatever thread saw it. */
+static void end_body(struct call *call)
+{
+    const int64_t now_ns = clock_monotonic_ns(call->server->clock);
+    if (call->code == STATUS_CANCELLED && now_ns >= call->deadline_ns)
+        call->code = STATUS_DEADLINE_EXCEEDED;
+    rpc_metrics_ended(call->server->rpc_metrics, call->series, call->code, now_ns - call->arrived_ns);
+    release_message(call);
+    if (call->sending != NULL)
+        grpc_byte_buffer_destroy(call->sending);
+    call->sending = NULL;
+
+    if (call->method->on_free == NULL) {
+        body_over(call);
+    } else if (call->method->on_poller) {
+        free_state(call, call->state);
+    } else {
+        lock_acquire(&call->lock);
+        call->next = free_state;
+        submit(call);
+        lock_release(&call->lock);
+    }
+}
+
+static void free_state(struct call *call, void *state)
+{
+    call->method->on_free(call, state);
+    body_over(call);
+}
+
+static void body_over(struct call *call)
+{
+    lock_acquire(&call->lock);
+    ASSERT(call->machine == CALL_FINISHING);
+    ASSERT(!call->body_over);
+    call->body_over = true;
+    const bool over = call->close_over;
+    lock_release(&call->lock);
+    if (over)
+        forget(call);
+}
+
+static void close_over(struct call *call)
+{
+    lock_acquire(&call->lock);
+    call->close_over = true;
+    const bool over = call->body_over;
+    lock_release(&call->lock);
+    if (over)
+        forget(call);
+}
+
+/* Here and not with the last reference: that may go in any place, under locks that gRPC's callbacks must not meet. */
+static void forget(struct call *call)
+{
+    ASSERT(call->held_bytes == 0);
+    grpc_metadata_array_destroy(&call->metadata);
+    grpc_slice_unref(call->status_text);
+    grpc_slice_unref(call->details);
+    free(call->more_parts);
+    call->more_parts = NULL;
+    arena_destroy(&call->arena);
+    grpc_call_unref(call->grpc);
+    call->grpc = NULL;
+    front_call_over(call->front);
+    call_unref(call);
+}
+
+void call_ref(struct call *call)
+{
+    const int before = atomic_fetch_add(&call->references, 1);
+    ASSERT(before > 0);
+}
+
+void call_unref(struct call *call)
+{
+    const int before = atomic_fetch_sub(&call->references, 1);
+    ASSERT(before > 0);
+    if (before > 1)
+        return;
+    lock_destroy(&call->lock);
+    free(call);
+}
+
+/* ---- what may be asked with the turn */
+
+struct server *call_server(struct call *call)
+{
+    return call->server;
+}
+
+void *call_state(struct call *call)
+{
+    return call->state;
+}
+
+struct arena *call_arena(struct call *call)
+{
+    return &call->arena;
+}
+
+const struct method *call_method(const struct call *call)
+{
+    return call->method;
+}
+
+bool call_cancelled(struct call *call)
+{
+    return atomic_load(&call->cancelled) || clock_monotonic_ns(call->server->clock) >= call->deadline_ns;
+}
+
+int64_t call_deadline_ns(const struct call *call)
+{
+    return call->deadline_ns;
+}
+
+const char *call_peer(struct call *call)
+{
+    if (call->peer == NULL) {
+        char *const peer = grpc_call_get_peer(call->grpc);
+        call->peer = arena_copy_string(&call->arena, bytes_of_string(peer));
+        gpr_free(peer);
+    }
+    return call->peer != NULL ? call->peer : "unknown";
+}
+
+static struct bytes *find_metadata(struct call *call, const char *key, struct bytes *value);
+static bool find_field(struct wire_span message, uint32_t number, struct wire_span *field);
+
+struct bytes call_tool_name(struct call *call)
+{
+    static const char *const keys[] = {"build.bazel.remote.execution.v2.requestmetadata-bin",
+                                       "google.devtools.remoteexecution.v1test.requestmetadata-bin"};
+    enum { REQUEST_METADATA_TOOL_DETAILS = 1, TOOL_DETAILS_TOOL_NAME = 1 };
+    struct bytes value;
+    struct bytes name = {0};
+    struct wire_span details;
+    struct wire_span tool;
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
+        if (find_metadata(call, keys[i], &value) == NULL)
+            continue;
+        if (find_field(wire_span_of_bytes(&value), REQUEST_METADATA_TOOL_DETAILS, &details) &&
+            find_field(details, TOOL_DETAILS_TOOL_NAME, &tool) && wire_span_flat(tool, &call->arena, &name))
+            return name;
+        break;
+    }
+    return (struct bytes){0};
+}
+
+static struct bytes *find_metadata(struct call *call, const char *key, struct bytes *value)
+{
+    for (size_t i = 0; i < call->metadata.count; i++) {
+        const grpc_metadata *const entry = &call->metadata.metadata[i];
+        if (grpc_slice_str_cmp(entry->key, key) != 0)
+            continue;
+        *value = bytes_of(GRPC_SLICE_START_PTR(entry->value), GRPC_SLICE_LENGTH(entry->value));
+        return value;
+    }
+    return NULL;
+}
+
+/* The last field of this number with bytes; false when there is none or the message is damaged. */
+static bool find_field(struct wire_span message, uint32_t number, struct wire_span *field)
+{
+    struct wire_reader reader;
+    struct wire_field at;
+    bool found = false;
+    wire_reader_init(&reader, message);
+    while (wire_reader_next(&reader, &at)) {
+        if (at.number == number && at.type == WIRE_BYTES) {
+            *field = at.span;
+            found = true;
+        }
+    }
+    return found && !reader.failed;
+}
+
+bool call_check_instance(struct call *call, struct bytes instance, struct status *status)
+{
+    enum { SHOWN_BYTES_MAX = 100 };
+    if (!instance_name_check(instance, status))
+        return false;
+    if (config_serves_instance(call->server->config, instance))
+        return true;
+    const size_t shown = bytes_utf8_prefix(
+        bytes_of(instance.data, instance.length < SHOWN_BYTES_MAX ? instance.length : SHOWN_BYTES_MAX));
+    return status_fail(status, STATUS_INVALID_ARGUMENT,
+                       "this server does not serve the instance \"%.*s\"; it is told which it serves by its option instance",
+                       (int)shown, (const char *)instance.data);
+}
+
+/* ---- conveniences */
+
+static bool flatten(struct call *call, const struct message *message, struct bytes *flat)
+{
+    if (message->length == 0) {
+        *flat = (struct bytes){0};
+        return true;
+    }
+    if (message->parts.count == 1) {
+        *flat = message->parts.parts[0];
+        return true;
+    }
+    uint8_t *const copy = arena_take(&call->arena, message->length);
+    if (copy == NULL)
+        return false;
+    bytes_list_copy(message->parts, copy);
+    *flat = bytes_of(copy, message->length);
+    return true;
+}
+
+static void no_memory(struct call *call, struct status *status)
+{
+    status_fail(status, STATUS_RESOURCE_EXHAUSTED, "the request takes more memory than the %zu MiB of a call",
+                (size_t)(call->arena.limit_bytes / MIB));
+}
+
+bool call_message_flat(struct call *call, const struct message *message, struct bytes *flat)
+{
+    if (flatten(call, message, flat))
+        return true;
+    struct status status = {0};
+    no_memory(call, &status);
+    call_fail(call, &status);
+    return false;
+}
+
+/* protobuf-c's memory comes from the arena and goes with it. */
+struct unpacking {
+    struct arena *arena;
+    bool exhausted;
+};
+
+static void *unpacking_alloc(void *data, size_t size)
+{
+    struct unpacking *const unpacking = data;
+    void *const taken = arena_take(unpacking->arena, size);
+    if (taken == NULL)
+        unpacking->exhausted = true;
+    return taken;
+}
+
+static void unpacking_free(void *data, void *pointer)
+{
+    (void)data;
+    (void)pointer;
+}
+
+struct ProtobufCMessage *call_unpack(struct call *call, const struct message *message,
+                                     const struct ProtobufCMessageDescriptor *descriptor, struct status *status)
+{
+    struct bytes flat;
+    struct unpacking unpacking = {.arena = &call->arena};
+    ProtobufCAllocator allocator = {
+        .alloc = unpacking_alloc, .free = unpacking_free, .allocator_data = &unpacking};
+    ProtobufCMessage *unpacked = NULL;
+    if (flatten(call, message, &flat)) {
+        /* An empty message has no bytes, but the decoder wants a pointer. */
+        static const uint8_t nothing[1];
+        unpacked = protobuf_c_message_unpack(descriptor, &allocator, flat.length,
+                                             flat.length > 0 ? flat.data : nothing);
+    } else {
+        unpacking.exhausted = true;
+    }
+    if (unpacked != NULL)
+        return unpacked;
+    if (unpacking.exhausted)
+        no_memory(call, status);
+    else
+        status_fail(status, STATUS_INVALID_ARGUMENT, "the request is no %s", descriptor->name);
+    return NULL;
+}
+
+grpc_slice slice_of_packed(const struct ProtobufCMessage *message)
+{
+    const size_t size = protobuf_c_message_get_packed_size(message);
+    grpc_slice slice = grpc_slice_malloc(size);
+    const size_t packed = protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
+    ASSERT(packed == size);
+    return slice;
+}
+
+void call_reply_packed(struct call *call, const struct ProtobufCMessage *response)
+{
+    grpc_slice slice = slice_of_packed(response);
+    call_reply(call, &slice, 1);
+}
+
+static void release_buffer(void *buffer)
+{
+    buffer_release(buffer);
+}
+
+grpc_slice slice_of_buffer(struct buffer *buffer, struct bytes data)
+{
+    /* gRPC does not write to what it sends. */
+    void *const start = (void *)(uintptr_t)data.data;
+    return grpc_slice_new_with_user_data(start, data.length, release_buffer, buffer);
+}

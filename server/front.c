@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/front.h"
+
+#include <errno.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "server/address.h"
+
+/* Posted for each method and for all unknown ones. Each is an outstanding tag, which the queue scans at every completion. */
+enum { REQUESTS_PER_METHOD = 8, ADDRESS_BYTES_MAX = 4096 + 64 };
+
+/* A posted request: gRPC fills it when a call arrives. */
+struct request {
+    struct op op;
+    struct front *front;         /* borrowed */
+    const struct method *method; /* borrowed; NULL for unknown methods */
+    size_t series;
+    void *registered; /* gRPC's handle of the method; NULL for unknown methods */
+    struct arrival arrival;
+    grpc_call_details details; /* of unknown methods */
+};
+
+struct front {
+    /* Set by front_new(), never changed. */
+    struct server *server;   /* borrowed */
+    struct metrics *metrics; /* borrowed */
+    size_t methods_count;
+    uint64_t max_calls;
+    grpc_server *grpc;           /* owned */
+    grpc_completion_queue *cq;   /* owned */
+    struct request *requests;    /* owned; REQUESTS_PER_METHOD for each method, then for unknown ones */
+    size_t requests_count;
+    int port;
+
+    struct op shutdown;
+
+    struct lock lock;
+    struct condition changed;
+    uint64_t live;         /* guarded by lock; calls begun and not over */
+    size_t posted;         /* guarded by lock; requests that gRPC holds */
+    bool draining;         /* guarded by lock; never goes back */
+    bool shutdown_done;    /* guarded by lock; gRPC has let go of the ports */
+    bool started, stopped; /* of the thread that starts and stops */
+};
+
+struct channel_args {
+    grpc_arg list[16];
+    size_t count;
+};
+
+static void fill_channel_args(struct channel_args *args, const struct front_config *config, grpc_resource_quota *quota);
+static bool register_methods(struct front *front, const struct front_config *config, struct status *status);
+static bool bind_addresses(struct front *front, const struct front_config *config, struct status *status);
+static void request_post(struct request *request);
+static void request_arrived(struct op *op, bool ok);
+static void request_clear(struct request *request);
+static void shutdown_done(struct op *op, bool ok);
+static bool wait_for_calls_locked(struct front *front, int64_t grace_ns) REQUIRES(front->lock);
+static bool is_empty_locked(const struct front *front) REQUIRES(front->lock);
+
+bool front_new(const struct front_config *config, struct front **front, struct status *status)
+{
+    struct front *const made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return status_fail_errno(status, ENOMEM, "gRPC front");
+    lock_init(&made->lock, LOCK_RANK_SERVER);
+    condition_init(&made->changed);
+    made->server = config->server;
+    made->metrics = config->metrics;
+    made->methods_count = config->methods_count;
+    made->max_calls = config->max_calls;
+    made->shutdown.run = shutdown_done;
+
+    grpc_resource_quota *const quota = grpc_resource_quota_create("varve");
+    grpc_resource_quota_resize(quota, config->grpc_memory_bytes);
+    struct channel_args args;
+    fill_channel_args(&args, config, quota);
+    const grpc_channel_args list = {.num_args = args.count, .args = args.list};
+    made->grpc = grpc_server_create(&list, NULL);
+    grpc_resource_quota_unref(quota);
+    made->cq = grpc_completion_queue_create_for_next(NULL);
+    grpc_server_register_completion_queue(made->grpc, made->cq, NULL);
+
+    if (!register_methods(made, config, status) || !bind_addresses(made, config, status)) {
+        front_free(made);
+        return false;
+    }
+    *front = made;
+    return true;
+}
+
+static void add_integer(struct channel_args *args, const char *key, int64_t value)
+{
+    ASSERT(args->count < ARRAY_LENGTH(args->list));
+    ASSERT(value >= INT32_MIN && value <= INT32_MAX);
+    args->list[args->count++] =
+        (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = (int)value};
+}
+
+static void fill_channel_args(struct channel_args *args, const struct front_config *config, grpc_resource_quota *quota)
+{
+    args->list[0] = (grpc_arg){.type = GRPC_ARG_POINTER,
+                               .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+                               .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
+    args->count = 1;
+    add_integer(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LIMIT_MESSAGE_BYTES);
+    add_integer(args, GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
+    add_integer(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, (int64_t)config->max_streams);
+    add_integer(args, GRPC_ARG_MAX_METADATA_SIZE, LIMIT_METADATA_BYTES);
+    /* A second process would silently take half of the connections. */
+    add_integer(args, GRPC_ARG_ALLOW_REUSEPORT, 0);
+    /* Identity only: gzip is inflated before any limit is looked at. */
+    add_integer(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
+    /* Clients ping every 30 s while idle, and in bunches after a stall; by default that closes their connection. */
+    add_integer(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    add_integer(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+    add_integer(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    add_integer(args, GRPC_ARG_KEEPALIVE_TIME_MS, config->keepalive_ns / NS_PER_MS);
+    add_integer(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+    add_integer(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 15000);
+}
+
+static bool register_methods(struct front *front, const struct front_config *config, struct status *status)
+{
+    front->requests_count = (config->methods_count + 1) * REQUESTS_PER_METHOD;
+    front->requests = calloc(front->requests_count, sizeof(*front->requests));
+    if (front->requests == NULL)
+        return status_fail_errno(status, ENOMEM, "requests of the gRPC front");
+    for (size_t i = 0; i <= config->methods_count; i++) {
+        const struct method *const method = i < config->methods_count ? config->methods[i] : NULL;
+        void *registered = NULL;
+        if (method != NULL) {
+            registered = grpc_server_register_method(front->grpc, method->path, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+            if (registered == NULL)
+                return status_fail(status, STATUS_INTERNAL, "gRPC does not take the method %s", method->path);
+        }
+        for (size_t j = 0; j < REQUESTS_PER_METHOD; j++)
+            front->requests[i * REQUESTS_PER_METHOD + j] = (struct request){
+                .op.run = request_arrived, .front = front, .method = method, .series = i, .registered = registered};
+    }
+    return true;
+}
+
+static bool bind_addresses(struct front *front, const struct front_config *config, struct status *status)
+{
+    ASSERT(config->listen_count > 0);
+    for (size_t i = 0; i < config->listen_count; i++) {
+        /* gRPC wants a host; this one stands for IPv4 as well. */
+        char address[ADDRESS_BYTES_MAX];
+        const char *const host = config->listen[i][0] == ':' ? "[::]" : "";
+        const int length = snprintf(address, sizeof(address), "%s%s", host, config->listen[i]);
+        ASSERT(length > 0 && (size_t)length < sizeof(address));
+
+        grpc_server_credentials *const credentials = grpc_insecure_server_credentials_create();
+        const int port = grpc_server_add_http2_port(front->grpc, address, credentials);
+        grpc_server_credentials_release(credentials);
+        if (port == 0)
+            return address_explain_bind_failure(config->listen[i], status);
+        if (front->port == 0 && !address_is_local(config->listen[i]))
+            front->port = port;
+    }
+    return true;
+}
+
+void front_free(struct front *front)
+{
+    if (front == NULL)
+        return;
+    ASSERT(!front->started || front->stopped);
+    ASSERT(front->live == 0);
+    if (!front->started) {
+        /* A server that was never started still holds its queue and ports; only a shutdown lets go of them. */
+        grpc_server_shutdown_and_notify(front->grpc, front->cq, &front->shutdown);
+        grpc_completion_queue_shutdown(front->cq);
+        while (front_poll_step(front))
+            continue;
+    }
+    grpc_server_destroy(front->grpc);
+    grpc_completion_queue_destroy(front->cq);
+    free(front->requests);
+    condition_destroy(&front->changed);
+    lock_destroy(&front->lock);
+    free(front);
+}
+
+int front_port(const struct front *front)
+{
+    return front->port;
+}
+
+void front_start(struct front *front)
+{
+    front->started = true;
+    grpc_server_start(front->grpc);
+    for (size_t i = 0; i < front->requests_count; i++)
+        request_post(&front->requests[i]);
+}
+
+/* Not once the shutdown has begun: what is posted then fails at once, and front_stop() waits until nothing is posted. */
+static void request_post(struct request *request)
+{
+    struct front *const front = request->front;
+    lock_acquire(&front->lock);
+    const bool post = !front->draining;
+    if (post)
+        front->posted++;
+    lock_release(&front->lock);
+    if (!post)
+        return;
+
+    struct arrival *const arrival = &request->arrival;
+    *arrival = (struct arrival){0};
+    grpc_metadata_array_init(&arrival->metadata);
+    grpc_call_error error;
+    if (request->method != NULL) {
+        error = grpc_server_request_registered_call(front->grpc, request->registered, &arrival->grpc, &arrival->deadline,
+                                                    &arrival->metadata, NULL, front->cq, front->cq, &request->op);
+    } else {
+        grpc_call_details_init(&request->details);
+        error = grpc_server_request_call(front->grpc, &arrival->grpc, &request->details, &arrival->metadata, front->cq,
+                                         front->cq, &request->op);
+    }
+    ASSERT(error == GRPC_CALL_OK);
+}
+
+bool front_poll_step(struct front *front)
+{
+    const grpc_event event = grpc_completion_queue_next(front->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    if (event.type == GRPC_QUEUE_SHUTDOWN)
+        return false;
+    ASSERT(event.type == GRPC_OP_COMPLETE);
+    struct op *const op = event.tag;
+    op->run(op, event.success != 0);
+    return true;
+}
+
+static void request_arrived(struct op *op, bool ok)
+{
+    enum { PATH_BYTES_MAX = 256 };
+    struct request *const request = CONTAINER_OF(op, struct request, op);
+    struct front *const front = request->front;
+
+    lock_acquire(&front->lock);
+    ASSERT(front->posted > 0);
+    front->posted--;
+    if (is_empty_locked(front))
+        condition_broadcast(&front->changed);
+    if (ok) {
+        front->live++;
+        metrics_add(front->metrics, METRIC_CALLS_LIVE, 1);
+    }
+    lock_release(&front->lock);
+    if (!ok) {
+        request_clear(request);
+        return;
+    }
+
+    struct arrival arrival = request->arrival;
+    uint8_t path[PATH_BYTES_MAX];
+    size_t path_length = 0;
+    if (request->method == NULL) {
+        const grpc_slice method = request->details.method;
+        path_length = GRPC_SLICE_LENGTH(method) < sizeof(path) ? GRPC_SLICE_LENGTH(method) : sizeof(path);
+        memcpy(path, GRPC_SLICE_START_PTR(method), path_length);
+        arrival.deadline = request->details.deadline;
+        grpc_call_details_destroy(&request->details);
+    }
+    request_post(request); /* before the call is worked on: the next one need not wait for that */
+    call_begin(front, front->server, request->method, request->series, &arrival, bytes_of(path, path_length));
+}
+
+static void request_clear(struct request *request)
+{
+    grpc_metadata_array_destroy(&request->arrival.metadata);
+    if (request->method == NULL)
+        grpc_call_details_destroy(&request->details);
+}
+
+bool front_admit(struct front *front, struct status *status)
+{
+    lock_acquire(&front->lock);
+    const uint64_t live = front->live;
+    const bool draining = front->draining;
+    lock_release(&front->lock);
+    if (!draining && live <= front->max_calls)
+        return true;
+    metrics_add(front->metrics, METRIC_CALLS_REFUSED, 1);
+    if (draining)
+        return status_fail(status, STATUS_UNAVAILABLE, "the server is stopping");
+    return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                       "%llu calls are in progress and %llu is the most this server takes (max-calls); try again later",
+                       (unsigned long long)live - 1, (unsigned long long)front->max_calls);
+}
+
+void front_call_over(struct front *front)
+{
+    lock_acquire(&front->lock);
+    ASSERT(front->live > 0);
+    front->live--;
+    metrics_add(front->metrics, METRIC_CALLS_LIVE, -1);
+    if (is_empty_locked(front))
+        condition_broadcast(&front->changed);
+    lock_release(&front->lock);
+}
+
+size_t front_live(struct front *front)
+{
+    lock_acquire(&front->lock);
+    const size_t live = (size_t)front->live;
+    lock_release(&front->lock);
+    return live;
+}
+
+void front_drain(struct front *front, int64_t grace_ns)
+{
+    ASSERT(front->started);
+    lock_acquire(&front->lock);
+    ASSERT(!front->draining);
+    front->draining = true;
+    lock_release(&front->lock);
+    grpc_server_shutdown_and_notify(front->grpc, front->cq, &front->shutdown);
+
+    lock_acquire(&front->lock);
+    const bool in_time = wait_for_calls_locked(front, grace_ns);
+    const uint64_t left = front->live;
+    lock_release(&front->lock);
+    if (!in_time)
+        log_event(LOG_LEVEL_WARN, "drain_time_over", "calls_cancelled=%llu", (unsigned long long)left);
+
+    /* Always: without calls it ends the connections, which idle clients would keep open for ever. */
+    grpc_server_cancel_all_calls(front->grpc);
+
+    /* The shutdown may be over with calls still here, and calls with the shutdown still to come. */
+    lock_acquire(&front->lock);
+    while (!front->shutdown_done || !is_empty_locked(front))
+        condition_wait(&front->changed, &front->lock);
+    lock_release(&front->lock);
+}
+
+static bool wait_for_calls_locked(struct front *front, int64_t grace_ns)
+{
+    const int64_t until_ns = clock_monotonic_ns(clock_real()) + grace_ns;
+    while (front->live > 0) {
+        const int64_t left_ns = until_ns - clock_monotonic_ns(clock_real());
+        if (left_ns <= 0)
+            return false;
+        if (!condition_wait_for(&front->changed, &front->lock, left_ns))
+            continue; /* the time is over, or nearly: the loop looks */
+    }
+    return true;
+}
+
+static bool is_empty_locked(const struct front *front)
+{
+    return front->live == 0 && front->posted == 0;
+}
+
+static void shutdown_done(struct op *op, bool ok)
+{
+    (void)ok;
+    struct front *const front = CONTAINER_OF(op, struct front, shutdown);
+    lock_acquire(&front->lock);
+    front->shutdown_done = true;
+    condition_broadcast(&front->changed);
+    lock_release(&front->lock);
+}
+
+void front_stop(struct front *front)
+{
+    ASSERT(front->started && !front->stopped);
+    front->stopped = true;
+    grpc_completion_queue_shutdown(front->cq);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gRPC side of the server: ports, the completion queue and its pollers, the posted requests, how many calls are in
+ * progress, and the order of a shutdown. Knows methods by a table and nothing of the store.
+ *
+ * Pollers run front_poll_step(); they parse, dispatch and answer from memory, and never wait.
+ */
+#ifndef VARVE_SERVER_FRONT_H
+#define VARVE_SERVER_FRONT_H
+
+#include <grpc/grpc.h>
+
+#include "base/metrics.h"
+#include "server/call.h"
+
+struct front;
+
+/* What a poller is given back by gRPC: the tag of every batch and request. Part of the object that waits. */
+struct op {
+    void (*run)(struct op *op, bool ok); /* on a poller; may free the memory that holds the op */
+};
+
+struct front_config {
+    struct server *server; /* borrowed; call_server() of every call. Its workers, budget, metrics and clock are used */
+    struct metrics *metrics;
+    const struct method *const *methods; /* borrowed */
+    size_t methods_count;
+    char *const *listen; /* borrowed */
+    size_t listen_count;
+    uint64_t grpc_memory_bytes;
+    uint64_t max_calls;
+    uint64_t max_streams;
+    int64_t keepalive_ns; /* ping silent connections so often */
+};
+
+/* Binds every address; nothing is answered yet. grpc_init() has been called. UNAVAILABLE naming the address and why. */
+MUST_CHECK bool front_new(const struct front_config *config, struct front **front, struct status *status);
+/* After front_stop(), or of a front that was never started. */
+void front_free(struct front *front);
+
+/* The port bound for the first TCP address, or 0. */
+int front_port(const struct front *front);
+
+void front_start(struct front *front);
+
+/* Waits for one event and handles it; false once front_stop() has emptied the queue. */
+bool front_poll_step(struct front *front);
+
+/*
+ * Refuses new calls (UNAVAILABLE), closes the ports, lets what is in flight end for up to grace_ns, cancels the rest, and
+ * returns when no call is left. Pollers and workers still run and are needed for it.
+ */
+void front_drain(struct front *front, int64_t grace_ns);
+/* After front_drain(): ends the pollers. Nothing of gRPC may be started any more. */
+void front_stop(struct front *front);
+
+size_t front_live(struct front *front);
+
+/* ---- for call.c */
+
+/* What a request has brought. The fields are the call's from now on. */
+struct arrival {
+    grpc_call *grpc;
+    gpr_timespec deadline;
+    grpc_metadata_array metadata;
+};
+
+/* Begins a call. method NULL: nobody serves `path`, which is borrowed for the call. On a poller. */
+void call_begin(struct front *front, struct server *server, const struct method *method, size_t series,
+                struct arrival *arrival, struct bytes path);
+
+/* May a call that has just arrived be served? False, and why, when too many are in progress or the server stops. */
+MUST_CHECK bool front_admit(struct front *front, struct status *status);
+/* Every call that was begun is over once; nothing of it is known to gRPC any more. */
+void front_call_over(struct front *front);
+
+#endif
