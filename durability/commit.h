@@ -53,6 +53,9 @@ void commit_submit(struct commit *commit, struct commit_request *requests);
 /* Tells that `puts` more (or, negative, fewer) requests are on their way: the window waits for them. */
 void commit_expect(struct commit *commit, int puts);
 
+/* Asks for a round that syncs what the lane holds unsynced, though nobody waits. Any thread. */
+void commit_want_sync(struct commit *commit);
+
 /* One round; false when nothing was queued and nothing was to be synced. Never blocks but for the window and the disk. */
 bool commit_round(struct commit *commit);
 

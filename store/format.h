@@ -34,7 +34,7 @@ enum {
     SEGMENT_HEADER_BYTES = 4096,
     RECORD_HEADER_BYTES = 128,
     RECORD_ALIGNMENT_BYTES = 64,
-    FOOTER_ENTRY_BYTES = 128,
+    FOOTER_ENTRY_BYTES = 64,
     FOOTER_TRAILER_BYTES = 64,
     MANIFEST_CHUNK_BYTES = 24,
 };
@@ -73,8 +73,8 @@ static inline struct place place_unpack(uint64_t packed)
 
 #define SEGMENT_NUMBER_MAX ((UINT64_C(1) << 24) - 1)
 #define SEGMENT_BYTES_MAX GIB
-/* A record of the largest payload, the header, a footer and room: less is refused. */
-#define SEGMENT_BYTES_MIN (4 * MIB)
+/* A round of group commit with its headers and footer entries fits into the smallest. */
+#define SEGMENT_BYTES_MIN (8 * MIB)
 
 struct segment_header {
     uint8_t magic[8];        /*    0: "VARVESEG" */
@@ -123,7 +123,7 @@ struct manifest_chunk {
 };
 static_assert(sizeof(struct manifest_chunk) == MANIFEST_CHUNK_BYTES, "24 bytes a chunk");
 
-/* The payload of a FORGET: what is gone and why. Another FORGET or none names the same place. */
+/* The payload of a FORGET: what is gone and why; for an ACTION its instance name follows. */
 struct forget_payload {
     uint64_t place;        /*  0: place_pack() of the forgotten BLOB, MANIFEST or ACTION record */
     uint8_t kind;          /*  8: enum record_kind of it */
@@ -131,15 +131,26 @@ struct forget_payload {
     uint8_t reserved[6];   /* 10 */
     int64_t wall_ns;       /* 16: when */
 };
-static_assert(sizeof(struct forget_payload) == 24, "a FORGET's payload is 24 bytes");
+static_assert(sizeof(struct forget_payload) == 24, "a FORGET's fixed part is 24 bytes");
 enum forget_reason { FORGET_DAMAGED = 1, FORGET_PURGED = 2 };
 
-/* One record in a sealed segment's footer: its header, but for the magic, which gives the place. */
+/*
+ * One record in a sealed segment's footer: what the index needs of it. The n-th entry has seq first_seq + n. A hash of
+ * more than 32 bytes does not fit: its reader goes to the record.
+ */
 struct footer_entry {
-    uint32_t offset_lines;  /* offset / 64; in place of the record's magic */
-    uint8_t rest[124];      /* bytes 4 to 127 of the record header */
+    uint32_t offset_lines;   /*  0: offset / 64 */
+    uint8_t kind;            /*  4: as in the record header, like all that follow */
+    uint8_t digest_function; /*  5 */
+    uint8_t digest_bytes;    /*  6 */
+    uint8_t codec;           /*  7 */
+    uint64_t blob_size;      /*  8 */
+    uint64_t blob_offset;    /* 16 */
+    uint32_t payload_bytes;  /* 24 */
+    uint32_t payload_crc32c; /* 28 */
+    uint8_t digest[32];      /* 32: the first 32 bytes of the hash */
 };
-static_assert(sizeof(struct footer_entry) == FOOTER_ENTRY_BYTES, "as a record header");
+static_assert(sizeof(struct footer_entry) == FOOTER_ENTRY_BYTES, "one line a record");
 
 struct footer_trailer {
     uint8_t magic[8];       /*  0: "VARVEEND" */

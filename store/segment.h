@@ -19,15 +19,18 @@ struct segment {
     uint64_t uid;
     enum lane lane;
     uint64_t capacity_bytes;
+    uint64_t file_bytes;  /* size of the file when it was opened or made */
     char *path;           /* owned */
     int read_fd;          /* owned */
 
     /* Guarded by the lane's lock while it is the lane's active or unsynced segment; else constant. */
     int write_fd;         /* owned; -1 once sealed. The one descriptor for writes and syncs. */
     uint64_t end;         /* where the next record goes */
+    uint64_t synced_end;  /* below it everything is durable */
     uint64_t first_seq;   /* of its first record; with none the seq that would come */
     uint64_t last_seq;    /* first_seq - 1 when empty */
     bool sealed;
+    bool footer_complete; /* footer has every record so far; false after recovery went on in the middle */
     struct footer_entry *footer; /* owned; grows with the records until the segment is sealed, then NULL */
     size_t footer_count, footer_capacity;
 
@@ -64,16 +67,23 @@ MUST_CHECK bool segment_write(struct segment *segment, const struct iovec *parts
 /* Notes a record that segment_write() put there, for the footer. False when memory is used up. */
 MUST_CHECK bool segment_note(struct segment *segment, const struct record_header *header, uint64_t offset, struct status *status);
 
+/* Would records of so many bytes and their footer entries still fit? */
+bool segment_fits(const struct segment *segment, uint64_t total_bytes, size_t records);
+
 MUST_CHECK bool segment_sync(struct segment *segment, struct status *status);
-/* Writes the footer, cuts the file to its end, syncs, closes the write descriptor. */
+/*
+ * Writes the footer (walking the records first if it does not have them all), cuts the file to its end, syncs, closes the
+ * write descriptor. Everything below end is durable already, so a failure loses nothing: the segment is walked at the next
+ * start that needs it.
+ */
 MUST_CHECK bool segment_seal(struct segment *segment, struct status *status);
 
 /*
- * Reads the footer of a sealed segment: its entries as record headers (magic restored), with offsets.
- * *count 0 and NULL with *sealed false when there is no valid footer. *headers and *offsets are freed by the caller.
+ * Reads the footer of a sealed segment. *entries NULL when there is no valid one (then the segment must be walked);
+ * else freed by the caller, trailer->entries of them.
  */
-MUST_CHECK bool segment_read_footer(struct segment *segment, bool *sealed, struct record_header **headers,
-                                    uint64_t **offsets, size_t *count, struct footer_trailer *trailer, struct status *status);
+MUST_CHECK bool segment_read_footer(struct segment *segment, struct footer_entry **entries,
+                                    struct footer_trailer *trailer, struct status *status);
 
 /*
  * Reads the record at offset whole into buffer (capacity >= record_stored_bytes of its payload) and checks everything.

@@ -4,7 +4,7 @@
  * place. An append leaves the record in the page cache; segment_log_sync() makes it durable. Says nothing to anybody
  * about durability: durability/commit.h does.
  *
- * Appending: any thread. Syncing and preparing: one thread at a time (the lane's committer).
+ * Appending: any thread. Syncing: one thread (the lane's committer). Maintaining: one thread, another.
  */
 #ifndef VARVE_STORE_SEGMENT_LOG_H
 #define VARVE_STORE_SEGMENT_LOG_H
@@ -28,6 +28,12 @@ struct record {
     struct record_header header;    /* scratch */
 };
 
+/* Where the next record would go and its seq: what recovery begins from once everything before it is indexed. */
+struct segment_log_position {
+    struct place place;
+    uint64_t seq;
+};
+
 struct segment_log_config {
     struct io *io;                  /* borrowed, as all pointers here */
     struct clock *clock;
@@ -39,7 +45,8 @@ struct segment_log_config {
     uint64_t node_uid;
     _Atomic uint64_t *next_segment_number; /* shared by the lanes */
     uint64_t next_seq;              /* from recovery; 1 in a new store */
-    struct segment *resume;         /* an empty segment of this lane to go on with, or NULL; it is in the set already */
+    struct segment *resume[2];      /* empty segments of this lane to go on with, ascending, or NULL; in the set already */
+    struct segment_log_position position; /* behind the last record there is; segment 0 in a new store */
 };
 
 MUST_CHECK bool segment_log_new(const struct segment_log_config *config, struct segment_log **log, struct status *status);
@@ -64,17 +71,18 @@ uint64_t segment_log_unsynced_bytes(struct segment_log *log);
  */
 MUST_CHECK bool segment_log_sync(struct segment_log *log, uint64_t *covered, struct status *status);
 
-/* Seals segments that are full and synced; makes the next segment if there is none ready. Cheap when there is nothing to do. */
+/* Gives the lane a full segment that has no footer yet, found by recovery. */
+void segment_log_adopt_unsealed(struct segment_log *log, struct segment *segment);
+
+/* Seals segments that are full and synced; makes the next segment if there is none ready. One thread; never the committer. */
 void segment_log_maintain(struct segment_log *log);
 
-/* Called when unsynced bytes reach LIMIT_UNSYNCED_BYTES or a rotation happened, holding no lock, on the appending thread. */
-void segment_log_set_hook(struct segment_log *log, void (*hook)(void *argument), void *argument);
+/* Syncs and seals the active segment, so that the next start finds everything footed. Nobody appends any more. */
+MUST_CHECK bool segment_log_finish(struct segment_log *log, struct status *status);
 
-/* Where the next record would go and its seq: what recovery begins from once everything before it is indexed. */
-struct segment_log_position {
-    struct place place;
-    uint64_t seq;
-};
+/* Called on the appending thread, holding no lock: sync_wanted when LIMIT_UNSYNCED_BYTES are unsynced, else the lane has rotated. */
+void segment_log_set_hook(struct segment_log *log, void (*hook)(void *argument, bool sync_wanted), void *argument);
+
 /* The position behind the last record that was synced. */
 struct segment_log_position segment_log_synced_position(struct segment_log *log);
 

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "durability/durability.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+struct durability {
+    /* Set by durability_open(), never changed. Owned. */
+    struct store *store;
+    struct acker *acker;
+    struct indexer *indexer;
+    struct commit *commits[LANE_COUNT];
+
+    struct thread commit_threads[LANE_COUNT];
+    struct thread ack_thread;
+    struct thread index_thread;
+    struct thread segment_thread;
+
+    /* Makes and seals segments, off the committers' way. */
+    struct lock lock;
+    struct condition maintenance_wanted;
+    bool wanted;   /* guarded by lock */
+    bool stopping; /* guarded by lock */
+};
+
+static bool open_parts(struct durability *durability,
+                       void (*on_failure)(void *argument, enum lane lane, const struct status *why),
+                       void *on_failure_argument,
+                       struct recovery_report *report,
+                       struct status *status);
+static bool start_threads(struct durability *durability, struct status *status);
+static void log_report(const struct store *store, const struct recovery_report *report);
+static void on_log_event(void *argument, bool sync_wanted, enum lane lane);
+static void on_small_log_event(void *argument, bool sync_wanted);
+static void on_large_log_event(void *argument, bool sync_wanted);
+static void run_commit(void *argument);
+static void run_ack(void *argument);
+static void run_index(void *argument);
+static void run_segments(void *argument);
+static void want_maintenance(struct durability *durability);
+static bool wait_for_maintenance(struct durability *durability);
+
+bool durability_open(const struct store_config *config,
+                     void (*on_failure)(void *argument, enum lane lane, const struct status *why),
+                     void *on_failure_argument,
+                     struct durability **durability,
+                     struct recovery_report *report,
+                     struct status *status)
+{
+    struct durability *opened = calloc(1, sizeof(*opened));
+    if (opened == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to open a store");
+    lock_init(&opened->lock, LOCK_RANK_LEAF);
+    condition_init(&opened->maintenance_wanted);
+    if (!store_open(config, &opened->store, status) ||
+        !open_parts(opened, on_failure, on_failure_argument, report, status) || !start_threads(opened, status)) {
+        durability_close(opened);
+        return false;
+    }
+    log_report(opened->store, report);
+    *durability = opened;
+    return true;
+}
+
+static bool open_parts(struct durability *durability,
+                       void (*on_failure)(void *argument, enum lane lane, const struct status *why),
+                       void *on_failure_argument,
+                       struct recovery_report *report,
+                       struct status *status)
+{
+    struct store *store = durability->store;
+    char *index_path = NULL;
+    struct index *index = NULL;
+    if (asprintf(&index_path, "%s/index", store->directory) < 0)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a path");
+    bool ok = recovery_run(store, index_path, &index, report, status);
+    if (ok && !indexer_new(store, index_path, index, &durability->indexer, status)) {
+        index_close(index);
+        ok = false;
+    }
+    free(index_path);
+    ok = ok && acker_new(&durability->acker, status);
+    for (enum lane lane = LANE_SMALL; ok && lane < LANE_COUNT; lane++) {
+        const struct commit_config config = {
+            .store = store,
+            .lane = lane,
+            .acker = durability->acker,
+            .indexer = durability->indexer,
+            .on_failure = on_failure,
+            .on_failure_argument = on_failure_argument,
+        };
+        ok = commit_new(&config, &durability->commits[lane], status);
+        if (ok)
+            segment_log_set_hook(store->logs[lane], lane == LANE_SMALL ? on_small_log_event : on_large_log_event,
+                                 durability);
+    }
+    return ok;
+}
+
+static bool start_threads(struct durability *durability, struct status *status)
+{
+    const struct {
+        struct thread *thread;
+        const char *name;
+        void (*run)(void *argument);
+        void *argument;
+    } table[] = {
+        {&durability->ack_thread, "ack", run_ack, durability->acker},
+        {&durability->index_thread, "index", run_index, durability->indexer},
+        {&durability->segment_thread, "segments", run_segments, durability},
+        {&durability->commit_threads[LANE_SMALL], "commit-small", run_commit, durability->commits[LANE_SMALL]},
+        {&durability->commit_threads[LANE_LARGE], "commit-large", run_commit, durability->commits[LANE_LARGE]},
+    };
+    durability->wanted = true; /* spares are made at once */
+    for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
+        if (!thread_start(table[i].thread, table[i].name, 0, table[i].run, table[i].argument, status))
+            return false;
+    }
+    return true;
+}
+
+static void log_report(const struct store *store, const struct recovery_report *report)
+{
+    struct log_text text;
+    log_event(LOG_LEVEL_INFO, "store_open",
+              "data=%s segments=%zu entries=%" PRIu64 " recovered_records=%" PRIu64 " tails_cut=%" PRIu64
+              " entries_dropped=%" PRIu64 " index_rebuilt=%d duration_ms=%" PRId64,
+              log_quote(&text, store->directory), segment_set_count(store->segments), report->entries,
+              report->records_recovered, report->tails_cut, report->entries_dropped, report->index_rebuilt,
+              report->duration_ns / NS_PER_MS);
+}
+
+/* In the order of the data: what is submitted is committed, then acknowledged, then indexed. Takes half-opened objects. */
+void durability_close(struct durability *durability)
+{
+    if (durability == NULL)
+        return;
+    struct status status;
+    struct log_text text;
+    for (size_t lane = 0; lane < LANE_COUNT; lane++) {
+        if (durability->commits[lane] != NULL)
+            commit_stop(durability->commits[lane]);
+        thread_join(&durability->commit_threads[lane]);
+    }
+    if (durability->acker != NULL)
+        acker_stop(durability->acker);
+    thread_join(&durability->ack_thread);
+    lock_acquire(&durability->lock);
+    durability->stopping = true;
+    condition_broadcast(&durability->maintenance_wanted);
+    lock_release(&durability->lock);
+    thread_join(&durability->segment_thread);
+    for (size_t lane = 0; lane < LANE_COUNT && durability->store != NULL; lane++) {
+        struct segment_log *log = durability->store->logs[lane];
+        if (log != NULL && durability->commits[lane] != NULL && !segment_log_finish(log, &status))
+            log_event(LOG_LEVEL_WARN, "lane_not_sealed", "lane=%s reason=%s", lane_name((enum lane)lane),
+                      log_quote(&text, status.message));
+    }
+    if (durability->indexer != NULL)
+        indexer_stop(durability->indexer);
+    thread_join(&durability->index_thread);
+    for (size_t lane = 0; lane < LANE_COUNT; lane++)
+        commit_free(durability->commits[lane]);
+    acker_free(durability->acker);
+    indexer_free(durability->indexer);
+    store_close(durability->store);
+    condition_destroy(&durability->maintenance_wanted);
+    lock_destroy(&durability->lock);
+    free(durability);
+}
+
+static void run_commit(void *argument)
+{
+    struct commit *commit = argument;
+    thread_sharpen_timers();
+    while (commit_wait(commit)) {
+        while (commit_round(commit)) {
+        }
+    }
+}
+
+static void run_ack(void *argument)
+{
+    struct acker *acker = argument;
+    while (acker_wait(acker))
+        acker_round(acker);
+}
+
+static void run_index(void *argument)
+{
+    struct indexer *indexer = argument;
+    while (indexer_wait(indexer)) {
+        while (indexer_round(indexer)) {
+        }
+    }
+}
+
+static void run_segments(void *argument)
+{
+    struct durability *durability = argument;
+    while (wait_for_maintenance(durability)) {
+        for (size_t lane = 0; lane < LANE_COUNT; lane++)
+            segment_log_maintain(durability->store->logs[lane]);
+    }
+}
+
+/* True when there may be something to do: asked for, or once a second (a full disk may have room again). */
+static bool wait_for_maintenance(struct durability *durability)
+{
+    lock_acquire(&durability->lock);
+    if (!durability->wanted && !durability->stopping &&
+        !condition_wait_for(&durability->maintenance_wanted, &durability->lock, NS_PER_S)) {
+        /* By time. */
+    }
+    durability->wanted = false;
+    const bool go_on = !durability->stopping;
+    lock_release(&durability->lock);
+    return go_on;
+}
+
+static void want_maintenance(struct durability *durability)
+{
+    lock_acquire(&durability->lock);
+    durability->wanted = true;
+    condition_signal(&durability->maintenance_wanted);
+    lock_release(&durability->lock);
+}
+
+static void on_small_log_event(void *argument, bool sync_wanted)
+{
+    on_log_event(argument, sync_wanted, LANE_SMALL);
+}
+
+static void on_large_log_event(void *argument, bool sync_wanted)
+{
+    on_log_event(argument, sync_wanted, LANE_LARGE);
+}
+
+/* A rotation leaves a segment to sync, then to seal, and takes the spare. */
+static void on_log_event(void *argument, bool sync_wanted, enum lane lane)
+{
+    struct durability *durability = argument;
+    if (sync_wanted && lane == LANE_LARGE)
+        commit_want_sync(durability->commits[lane]);
+    if (!sync_wanted) {
+        commit_want_sync(durability->commits[lane]);
+        want_maintenance(durability);
+    }
+}
+
+struct store *durability_store(struct durability *durability)
+{
+    return durability->store;
+}
+
+struct commit *durability_commit(struct durability *durability, enum lane lane)
+{
+    return durability->commits[lane];
+}
+
+bool durability_failed(struct durability *durability, struct status *why)
+{
+    return commit_failed(durability->commits[LANE_SMALL], why) || commit_failed(durability->commits[LANE_LARGE], why);
+}
+
+/* A FORGET on its way; frees itself. */
+struct forgetting {
+    struct commit_request request;
+    struct record record;
+    struct bytes parts[2];
+    struct forget_payload payload;
+    char instance[LIMIT_INSTANCE_NAME_BYTES];
+};
+
+static void forgotten(struct ack *ack, const struct status *result);
+
+void durability_forget(struct durability *durability,
+                       const struct digest *digest,
+                       const struct bytes *action_instance,
+                       struct place place,
+                       enum record_kind kind,
+                       enum forget_reason reason)
+{
+    struct store *store = durability->store;
+    const struct bytes instance = action_instance == NULL ? bytes_of(NULL, 0) : *action_instance;
+    char text[DIGEST_TEXT_BYTES_MAX];
+    ASSERT(instance.length <= LIMIT_INSTANCE_NAME_BYTES);
+    const struct blob_key key = kind == RECORD_ACTION ? blob_table_action_key(store->table, digest, instance)
+                                                      : blob_table_blob_key(store->table, digest);
+    if (!blob_table_remove(store->table, key, place))
+        return; /* somebody else was first, or it has been written anew */
+    metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
+    log_event(LOG_LEVEL_WARN, "entry_forgotten",
+              "digest=%s segment=%" PRIu64 " offset=%" PRIu64 " reason=%s", digest_text(digest, text),
+              place.segment, place.offset, reason == FORGET_DAMAGED ? "damaged" : "purged");
+    struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
+    if (forgetting == NULL) {
+        log_event(LOG_LEVEL_ERROR, "forget_not_written", "digest=%s reason=\"no memory\"", digest_text(digest, text));
+        return;
+    }
+    forgetting->payload = (struct forget_payload){
+        .place = place_pack(place),
+        .kind = (uint8_t)kind,
+        .reason = (uint8_t)reason,
+        .wall_ns = clock_wall_ns(store->clock),
+    };
+    if (instance.length > 0)
+        memcpy(forgetting->instance, instance.data, instance.length);
+    forgetting->parts[0] = bytes_of(&forgetting->payload, sizeof(forgetting->payload));
+    forgetting->parts[1] = bytes_of(forgetting->instance, instance.length);
+    forgetting->record = (struct record){
+        .kind = RECORD_FORGET,
+        .digest = *digest,
+        .payload = {.parts = forgetting->parts, .count = 2},
+        .payload_bytes = sizeof(forgetting->payload) + instance.length,
+    };
+    forgetting->record.payload_crc32c = crc32c_list(0, forgetting->record.payload);
+    forgetting->request = (struct commit_request){
+        .record = &forgetting->record,
+        .instance = forgetting->parts[1],
+        .forget = place,
+        .forget_kind = kind,
+        .ack = {.done = forgotten},
+    };
+    commit_submit(durability->commits[LANE_SMALL], &forgetting->request);
+}
+
+static void forgotten(struct ack *ack, const struct status *result)
+{
+    struct forgetting *forgetting = CONTAINER_OF(ack, struct forgetting, request.ack);
+    char text[DIGEST_TEXT_BYTES_MAX];
+    struct log_text quoted;
+    if (result->code != STATUS_OK)
+        log_event(LOG_LEVEL_WARN, "forget_not_written", "digest=%s reason=%s",
+                  digest_text(&forgetting->record.digest, text), log_quote(&quoted, result->message));
+    free(forgetting);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "durability/indexer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "durability/index_batch.h"
+#include "durability/replay.h"
+
+/* How often the index on disk is flushed, so that a start reads little; and how soon a broken one is opened again. */
+#define FLUSH_EVERY_NS (30 * NS_PER_S)
+#define REOPEN_AFTER_NS (5 * NS_PER_S)
+
+/* Entries that one batch brings in. */
+enum { BATCH_ENTRIES_MAX = 65536 };
+
+/* What one round of commit posted. Entries' instances point into text. */
+struct block {
+    struct block *next;
+    enum lane lane;
+    struct segment_log_position position;
+    size_t count;
+    struct index_entry entries[];
+};
+
+struct indexer {
+    /* Set by indexer_new(), never changed. */
+    struct store *store; /* borrowed */
+    char *path;          /* owned */
+
+    struct lock lock;
+    struct condition posted;
+    struct block *first, *last; /* guarded by lock; owned */
+    size_t queued;              /* guarded by lock; entries */
+    bool overflowed;            /* guarded by lock: blocks were let go, the segments have them */
+    bool stopping;              /* guarded by lock */
+
+    /* The indexer thread's. */
+    struct index *index;        /* owned; NULL while it is broken */
+    struct index_checkpoint checkpoint;
+    bool behind;                /* the index lacks durable records that are not queued: catch up first */
+    bool dirty;                 /* written since the last flush */
+    int64_t flush_at_ns;
+    int64_t reopen_at_ns;
+    struct index_entry *scratch; /* owned; BATCH_ENTRIES_MAX */
+};
+
+struct catch_up {
+    struct indexer *indexer;
+    struct index_batch batch;
+};
+
+static struct block *block_new(enum lane lane,
+                               const struct index_entry *entries,
+                               size_t count,
+                               const struct segment_log_position *position);
+static struct block *take_blocks(struct indexer *indexer);
+static bool write_blocks(struct indexer *indexer, struct block *blocks, struct status *status);
+static void free_blocks(struct block *blocks);
+static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *status);
+static void lose_index(struct indexer *indexer, const struct status *why);
+static bool regain_index(struct indexer *indexer);
+static bool catch_up(struct indexer *indexer, struct status *status);
+static bool catch_up_lane(struct indexer *indexer,
+                          enum lane lane,
+                          const struct segment_log_position *to,
+                          struct status *status);
+static bool catch_up_entry(void *argument, const struct index_entry *entry, struct status *status);
+static bool write_catch_up(struct catch_up *context, struct status *status);
+
+bool indexer_new(struct store *store,
+                 const char *path,
+                 struct index *index,
+                 struct indexer **indexer,
+                 struct status *status)
+{
+    struct indexer *made = calloc(1, sizeof(*made));
+    char *copy = strdup(path);
+    struct index_entry *scratch = calloc(BATCH_ENTRIES_MAX, sizeof(*scratch));
+    if (made == NULL || copy == NULL || scratch == NULL) {
+        free(made);
+        free(copy);
+        free(scratch);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the indexer");
+    }
+    made->store = store;
+    made->path = copy;
+    made->scratch = scratch;
+    made->index = index;
+    made->behind = index == NULL;
+    made->flush_at_ns = clock_monotonic_ns(store->clock) + FLUSH_EVERY_NS;
+    made->reopen_at_ns = clock_monotonic_ns(store->clock) + REOPEN_AFTER_NS;
+    for (size_t lane = 0; lane < LANE_COUNT; lane++)
+        made->checkpoint.lanes[lane] = segment_log_synced_position(store->logs[lane]);
+    lock_init(&made->lock, LOCK_RANK_INDEXER);
+    condition_init(&made->posted);
+    *indexer = made;
+    return true;
+}
+
+void indexer_free(struct indexer *indexer)
+{
+    if (indexer == NULL)
+        return;
+    index_close(indexer->index);
+    free_blocks(indexer->first);
+    condition_destroy(&indexer->posted);
+    lock_destroy(&indexer->lock);
+    free(indexer->scratch);
+    free(indexer->path);
+    free(indexer);
+}
+
+void indexer_post(struct indexer *indexer,
+                  enum lane lane,
+                  const struct index_entry *entries,
+                  size_t count,
+                  const struct segment_log_position *position)
+{
+    struct block *block = block_new(lane, entries, count, position);
+    lock_acquire(&indexer->lock);
+    if (block == NULL || indexer->queued + count > LIMIT_INDEX_QUEUE) {
+        indexer->overflowed = true;
+        free(block);
+    } else {
+        if (indexer->last != NULL)
+            indexer->last->next = block;
+        else
+            indexer->first = block;
+        indexer->last = block;
+        indexer->queued += count;
+    }
+    metrics_set(indexer->store->metrics, METRIC_INDEX_QUEUE, (int64_t)indexer->queued);
+    condition_signal(&indexer->posted);
+    lock_release(&indexer->lock);
+}
+
+static struct block *block_new(enum lane lane,
+                               const struct index_entry *entries,
+                               size_t count,
+                               const struct segment_log_position *position)
+{
+    size_t text_bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        text_bytes += entries[i].instance.length;
+    struct block *block = malloc(sizeof(*block) + count * sizeof(struct index_entry) + text_bytes);
+    if (block == NULL)
+        return NULL;
+    *block = (struct block){.lane = lane, .position = *position, .count = count};
+    uint8_t *text = (uint8_t *)&block->entries[count];
+    for (size_t i = 0; i < count; i++) {
+        block->entries[i] = entries[i];
+        if (entries[i].instance.length == 0)
+            continue;
+        memcpy(text, entries[i].instance.data, entries[i].instance.length);
+        block->entries[i].instance.data = text;
+        text += entries[i].instance.length;
+    }
+    return block;
+}
+
+bool indexer_round(struct indexer *indexer)
+{
+    struct status status;
+    if ((indexer->index == NULL || indexer->behind) && !regain_index(indexer))
+        return false;
+    struct block *blocks = take_blocks(indexer);
+    const uint64_t small = indexer->checkpoint.lanes[LANE_SMALL].place.segment;
+    const uint64_t large = indexer->checkpoint.lanes[LANE_LARGE].place.segment;
+    const bool any = blocks != NULL;
+    const bool written = blocks == NULL || write_blocks(indexer, blocks, &status);
+    free_blocks(blocks);
+    const bool rotated = small != indexer->checkpoint.lanes[LANE_SMALL].place.segment ||
+                         large != indexer->checkpoint.lanes[LANE_LARGE].place.segment;
+    if (!written || !flush_if_due(indexer, rotated, &status)) {
+        lose_index(indexer, &status);
+        return false;
+    }
+    return any;
+}
+
+/* As many blocks as fit into one batch. */
+static struct block *take_blocks(struct indexer *indexer)
+{
+    lock_acquire(&indexer->lock);
+    if (indexer->overflowed) {
+        indexer->overflowed = false;
+        indexer->behind = true;
+    }
+    struct block *const first = indexer->first;
+    struct block *last = NULL;
+    size_t count = 0;
+    while (indexer->first != NULL && count + indexer->first->count <= BATCH_ENTRIES_MAX) {
+        last = indexer->first;
+        count += last->count;
+        indexer->first = last->next;
+    }
+    if (last != NULL)
+        last->next = NULL;
+    if (indexer->first == NULL)
+        indexer->last = NULL;
+    indexer->queued -= count;
+    metrics_set(indexer->store->metrics, METRIC_INDEX_QUEUE, (int64_t)indexer->queued);
+    lock_release(&indexer->lock);
+    return last != NULL ? first : NULL;
+}
+
+static bool write_blocks(struct indexer *indexer, struct block *blocks, struct status *status)
+{
+    size_t count = 0;
+    struct index_checkpoint checkpoint = indexer->checkpoint;
+    for (const struct block *block = blocks; block != NULL; block = block->next) {
+        memcpy(&indexer->scratch[count], block->entries, block->count * sizeof(struct index_entry));
+        count += block->count;
+        checkpoint.lanes[block->lane] = block->position;
+    }
+    if (indexer->behind) /* blocks are missing before these: the checkpoint must not pass them */
+        checkpoint = indexer->checkpoint;
+    FAILPOINT(index_before_batch);
+    if (!index_write(indexer->index, indexer->scratch, count, &checkpoint, status))
+        return false;
+    FAILPOINT(index_after_batch);
+    indexer->checkpoint = checkpoint;
+    indexer->dirty = true;
+    metrics_add(indexer->store->metrics, METRIC_INDEX_BATCHES, 1);
+    return true;
+}
+
+static void free_blocks(struct block *blocks)
+{
+    while (blocks != NULL) {
+        struct block *const next = blocks->next;
+        free(blocks);
+        blocks = next;
+    }
+}
+
+static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *status)
+{
+    const int64_t now_ns = clock_monotonic_ns(indexer->store->clock);
+    if (!indexer->dirty || (!rotated && now_ns < indexer->flush_at_ns))
+        return true;
+    indexer->flush_at_ns = now_ns + FLUSH_EVERY_NS;
+    indexer->dirty = false;
+    return index_flush(indexer->index, status);
+}
+
+/* The segments have everything: entries are let go, and read from there once the index works again. */
+static void lose_index(struct indexer *indexer, const struct status *why)
+{
+    struct log_text text;
+    log_event(LOG_LEVEL_ERROR, "index_lost", "reason=%s retry_after_s=%d", log_quote(&text, why->message),
+              (int)(REOPEN_AFTER_NS / NS_PER_S));
+    metrics_add(indexer->store->metrics, METRIC_INDEX_FAILURES, 1);
+    index_close(indexer->index);
+    indexer->index = NULL;
+    indexer->behind = true;
+    indexer->reopen_at_ns = clock_monotonic_ns(indexer->store->clock) + REOPEN_AFTER_NS;
+}
+
+/* True when the index is open and lacks nothing but what is queued. */
+static bool regain_index(struct indexer *indexer)
+{
+    struct status status;
+    const int64_t now_ns = clock_monotonic_ns(indexer->store->clock);
+    if (indexer->index == NULL) {
+        if (now_ns < indexer->reopen_at_ns)
+            return false;
+        if (!index_open(indexer->path, &indexer->index, &status)) {
+            lose_index(indexer, &status);
+            return false;
+        }
+    }
+    /* What is posted from now on stays queued; what was let go before is in the segments. */
+    lock_acquire(&indexer->lock);
+    indexer->overflowed = false;
+    lock_release(&indexer->lock);
+    if (!catch_up(indexer, &status)) {
+        lose_index(indexer, &status);
+        return false;
+    }
+    indexer->behind = false;
+    log_event(LOG_LEVEL_INFO, "index_regained", "small_seq=%" PRIu64 " large_seq=%" PRIu64,
+              indexer->checkpoint.lanes[LANE_SMALL].seq, indexer->checkpoint.lanes[LANE_LARGE].seq);
+    return true;
+}
+
+static bool catch_up(struct indexer *indexer, struct status *status)
+{
+    struct segment_log_position to[LANE_COUNT];
+    for (size_t lane = 0; lane < LANE_COUNT; lane++)
+        to[lane] = segment_log_synced_position(indexer->store->logs[lane]);
+    if (!index_read_checkpoint(indexer->index, &indexer->checkpoint, status))
+        return false;
+    /* The large lane first: a FORGET, always in the small one, may name a record of either. */
+    if (!catch_up_lane(indexer, LANE_LARGE, &to[LANE_LARGE], status) ||
+        !catch_up_lane(indexer, LANE_SMALL, &to[LANE_SMALL], status))
+        return false;
+    memcpy(indexer->checkpoint.lanes, to, sizeof(to));
+    return index_write(indexer->index, NULL, 0, &indexer->checkpoint, status) &&
+           index_flush(indexer->index, status);
+}
+
+static bool catch_up_lane(struct indexer *indexer,
+                          enum lane lane,
+                          const struct segment_log_position *to,
+                          struct status *status)
+{
+    struct catch_up context = {.indexer = indexer};
+    if (!index_batch_init(&context.batch, status))
+        return false;
+    struct replay replay = {
+        .store = indexer->store,
+        .lane = lane,
+        .from = indexer->checkpoint.lanes[lane],
+        .to = to,
+        .each = catch_up_entry,
+        .argument = &context,
+    };
+    const bool ok = replay_run(&replay, status) && write_catch_up(&context, status);
+    index_batch_destroy(&context.batch);
+    replay_destroy(&replay);
+    return ok;
+}
+
+static bool catch_up_entry(void *argument, const struct index_entry *entry, struct status *status)
+{
+    struct catch_up *context = argument;
+    if (index_batch_is_full(&context->batch) && !write_catch_up(context, status))
+        return false;
+    return index_batch_add(&context->batch, entry, status);
+}
+
+static bool write_catch_up(struct catch_up *context, struct status *status)
+{
+    const bool ok = index_write(context->indexer->index, context->batch.entries, context->batch.count,
+                                &context->indexer->checkpoint, status);
+    index_batch_clear(&context->batch);
+    return ok;
+}
+
+bool indexer_wait(struct indexer *indexer)
+{
+    lock_acquire(&indexer->lock);
+    if (indexer->first == NULL && !indexer->stopping) {
+        if (!condition_wait_for(&indexer->posted, &indexer->lock, NS_PER_S)) {
+            /* Something may be due by time. */
+        }
+    } else if (indexer->index == NULL && !indexer->stopping) {
+        if (!condition_wait_for(&indexer->posted, &indexer->lock, NS_PER_S / 10)) {
+            /* Entries wait for an index that is broken: no busy loop. */
+        }
+    }
+    const bool more = !indexer->stopping || (indexer->first != NULL && indexer->index != NULL);
+    lock_release(&indexer->lock);
+    return more;
+}
+
+void indexer_stop(struct indexer *indexer)
+{
+    lock_acquire(&indexer->lock);
+    indexer->stopping = true;
+    condition_broadcast(&indexer->posted);
+    lock_release(&indexer->lock);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "durability/recovery.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "durability/index_batch.h"
+#include "durability/replay.h"
+
+struct recovery {
+    struct store *store; /* borrowed */
+    struct index *index; /* NULL when it cannot be opened */
+    struct index_checkpoint checkpoint;
+    struct recovery_report *report;
+    struct index_batch batch;
+};
+
+static bool open_index(struct recovery *recovery, const char *path, struct status *status);
+static bool rebuild_index(struct recovery *recovery, const char *path, const struct status *why);
+static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
+static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry);
+static bool replay_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status);
+static bool replay_entry(void *argument, const struct index_entry *entry, struct status *status);
+static bool apply_to_table(struct store *store, const struct index_entry *entry, struct status *status);
+static void write_batch(struct recovery *recovery);
+static void give_up_index(struct recovery *recovery, const struct status *why);
+static bool open_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status);
+static bool drop_surplus(struct recovery *recovery, struct replay *replay, struct status *status);
+static void count_bytes(struct store *store);
+
+bool recovery_run(struct store *store,
+                  const char *index_path,
+                  struct index **index,
+                  struct recovery_report *report,
+                  struct status *status)
+{
+    const int64_t began_ns = clock_monotonic_ns(store->clock);
+    *report = (struct recovery_report){0};
+    struct recovery recovery = {.store = store, .report = report};
+    struct replay replays[LANE_COUNT] = {0};
+    bool ok = index_batch_init(&recovery.batch, status);
+    ok = ok && open_index(&recovery, index_path, status);
+    /* The large lane first: a FORGET, always in the small one, may name a record of either. */
+    ok = ok && replay_lane(&recovery, LANE_LARGE, &replays[LANE_LARGE], status) &&
+         replay_lane(&recovery, LANE_SMALL, &replays[LANE_SMALL], status);
+    if (ok) {
+        FAILPOINT(recovery_before_publish);
+        for (size_t lane = 0; lane < LANE_COUNT; lane++)
+            recovery.checkpoint.lanes[lane] = replays[lane].end;
+        write_batch(&recovery);
+        FAILPOINT(recovery_after_publish);
+    }
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
+        ok = ok && open_lane(&recovery, lane, &replays[lane], status);
+    for (size_t lane = 0; lane < LANE_COUNT; lane++)
+        replay_destroy(&replays[lane]);
+    index_batch_destroy(&recovery.batch);
+    if (!ok) {
+        index_close(recovery.index);
+        status_prefix(status, "recovery");
+        return false;
+    }
+    count_bytes(store);
+    report->entries = blob_table_count(store->table);
+    report->duration_ns = clock_monotonic_ns(store->clock) - began_ns;
+    metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)report->entries);
+    metrics_add(store->metrics, METRIC_RECOVERED_RECORDS, (int64_t)report->records_recovered);
+    metrics_add(store->metrics, METRIC_RECOVERY_TAILS_CUT, (int64_t)report->tails_cut);
+    metrics_add(store->metrics, METRIC_RECOVERY_ENTRIES_DROPPED, (int64_t)report->entries_dropped);
+    *index = recovery.index;
+    return true;
+}
+
+/* Opens the index on disk and loads the one in memory from it. An index that refuses is made anew from the segments. */
+static bool open_index(struct recovery *recovery, const char *path, struct status *status)
+{
+    struct status why;
+    struct index_checkpoint checkpoint;
+    if (index_open(path, &recovery->index, &why)) {
+        if (index_read_checkpoint(recovery->index, &checkpoint, &why) &&
+            index_iterate(recovery->index, load_entry, recovery, &why)) {
+            recovery->checkpoint = checkpoint;
+            for (size_t lane = 0; lane < LANE_COUNT; lane++) {
+                if (checkpoint.lanes[lane].place.segment >= recovery->store->next_segment_number)
+                    recovery->store->next_segment_number = checkpoint.lanes[lane].place.segment + 1;
+            }
+            if (recovery->report->entries_dropped > 0)
+                log_event(LOG_LEVEL_WARN, "index_entries_dropped", "entries=%" PRIu64
+                          " reason=\"their segment or its bytes are gone\"",
+                          recovery->report->entries_dropped);
+            return true;
+        }
+        index_close(recovery->index);
+        recovery->index = NULL;
+    }
+    /* What was loaded so far may stand: every entry is checked against its record when it is read. */
+    return rebuild_index(recovery, path, &why) || status_fail(status, why.code, "%s", why.message);
+}
+
+static bool rebuild_index(struct recovery *recovery, const char *path, const struct status *why)
+{
+    struct log_text text;
+    struct status failure;
+    log_event(LOG_LEVEL_WARN, "index_rebuild", "reason=%s", log_quote(&text, why->message));
+    recovery->report->index_rebuilt = true;
+    if (index_destroy(path, &failure) && index_open(path, &recovery->index, &failure))
+        return true;
+    /* Without an index on disk everything is still served: the segments are read at this start and the next. */
+    recovery->index = NULL;
+    give_up_index(recovery, &failure);
+    return true;
+}
+
+static void give_up_index(struct recovery *recovery, const struct status *why)
+{
+    struct log_text text;
+    log_event(LOG_LEVEL_ERROR, "index_unavailable", "reason=%s", log_quote(&text, why->message));
+    metrics_add(recovery->store->metrics, METRIC_INDEX_FAILURES, 1);
+    index_close(recovery->index);
+    recovery->index = NULL;
+}
+
+static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
+{
+    struct recovery *recovery = argument;
+    if (!entry_has_bytes(recovery, entry)) {
+        recovery->report->entries_dropped++;
+        return true;
+    }
+    return apply_to_table(recovery->store, entry, status);
+}
+
+static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry)
+{
+    struct segment *segment = segment_set_pin(recovery->store->segments, entry->place.segment);
+    const bool there = segment != NULL && entry->place.offset + RECORD_HEADER_BYTES + entry->payload_bytes <=
+                                              segment->file_bytes;
+    segment_set_unpin(recovery->store->segments, segment);
+    return there;
+}
+
+static bool apply_to_table(struct store *store, const struct index_entry *entry, struct status *status)
+{
+    const struct blob_key key = entry->kind == RECORD_ACTION
+                                    ? blob_table_action_key(store->table, &entry->digest, entry->instance)
+                                    : blob_table_blob_key(store->table, &entry->digest);
+    if (!entry->forget)
+        return blob_table_put(store->table, key, entry->place, status);
+    blob_table_remove(store->table, key, entry->place);
+    return true;
+}
+
+static bool replay_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status)
+{
+    *replay = (struct replay){
+        .store = recovery->store,
+        .lane = lane,
+        .from = recovery->checkpoint.lanes[lane],
+        .settle = true,
+        .each = replay_entry,
+        .argument = recovery,
+    };
+    if (!replay_run(replay, status))
+        return false;
+    recovery->report->records_recovered += replay->records;
+    recovery->report->tails_cut += replay->tails_cut;
+    recovery->report->tail_bytes_cut += replay->tail_bytes_cut;
+    if (replay->damaged > 0) {
+        metrics_add(recovery->store->metrics, METRIC_RECORDS_DAMAGED, (int64_t)replay->damaged);
+        log_event(LOG_LEVEL_WARN, "records_damaged", "lane=%s gaps=%" PRIu64, lane_name(lane), replay->damaged);
+    }
+    return true;
+}
+
+static bool replay_entry(void *argument, const struct index_entry *entry, struct status *status)
+{
+    struct recovery *recovery = argument;
+    if (!apply_to_table(recovery->store, entry, status))
+        return false;
+    if (recovery->index == NULL)
+        return true;
+    if (index_batch_is_full(&recovery->batch))
+        write_batch(recovery);
+    return index_batch_add(&recovery->batch, entry, status);
+}
+
+/* The checkpoint in the batch is the one that recovery began from, until everything is in. */
+static void write_batch(struct recovery *recovery)
+{
+    struct status why;
+    if (recovery->index != NULL && !index_write(recovery->index, recovery->batch.entries, recovery->batch.count,
+                                                &recovery->checkpoint, &why))
+        give_up_index(recovery, &why);
+    index_batch_clear(&recovery->batch);
+}
+
+static bool open_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status)
+{
+    struct store *store = recovery->store;
+    if (!drop_surplus(recovery, replay, status))
+        return false;
+    struct segment_log_config config = {
+        .io = store->io,
+        .clock = store->clock,
+        .metrics = store->metrics,
+        .segments = store->segments,
+        .directory = store->segments_directory,
+        .lane = lane,
+        .segment_bytes = store->segment_bytes[lane],
+        .node_uid = store->node_uid,
+        .next_segment_number = &store->next_segment_number,
+        .next_seq = replay->end.seq,
+        .position = replay->end,
+    };
+    for (size_t i = 0; i < replay->empty_count && i < ARRAY_LENGTH(config.resume); i++)
+        config.resume[i] = replay->empty[i];
+    if (!segment_log_new(&config, &store->logs[lane], status))
+        return false;
+    for (size_t i = 0; i < replay->unsealed_count; i++)
+        segment_log_adopt_unsealed(store->logs[lane], replay->unsealed[i]);
+    return true;
+}
+
+/* Empty segments that the lane cannot go on with: of another size, behind records, or too many. */
+static bool drop_surplus(struct recovery *recovery, struct replay *replay, struct status *status)
+{
+    struct store *store = recovery->store;
+    size_t kept = 0;
+    for (size_t i = 0; i < replay->empty_count; i++) {
+        struct segment *segment = replay->empty[i];
+        if (kept < 2 && segment->capacity_bytes == store->segment_bytes[replay->lane] &&
+            segment->number > replay->end.place.segment) {
+            replay->empty[kept++] = segment;
+            continue;
+        }
+        char path[SEGMENT_PATH_BYTES_MAX];
+        segment_path(path, store->segments_directory, segment->number, "seg");
+        const bool removed = segment_set_remove(store->segments, segment->number);
+        ASSERT(removed);
+        segment_free(segment);
+        metrics_add(store->metrics, METRIC_SEGMENTS, -1);
+        if (!io_unlink(store->io, path, status))
+            return false;
+    }
+    replay->empty_count = kept;
+    return true;
+}
+
+static void count_bytes(struct store *store)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct status ignored;
+    if (!segment_set_numbers(store->segments, &numbers, &count, &ignored))
+        return;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct segment *segment = segment_set_pin(store->segments, numbers[i]);
+        if (segment != NULL)
+            bytes += segment->file_bytes < segment->capacity_bytes ? segment->file_bytes : segment->end;
+        segment_set_unpin(store->segments, segment);
+    }
+    free(numbers);
+    metrics_set(store->metrics, METRIC_SEGMENT_BYTES, (int64_t)bytes);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/blob_writer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+#include "base/failpoint.h"
+
+struct blob_writer {
+    /* Set by blob_writer_new(), never changed. */
+    struct store *store;  /* borrowed */
+    struct digest digest;
+    enum lane lane;
+
+    struct hasher *hasher; /* owned */
+    uint64_t offset;       /* bytes taken */
+    struct buffer *buffer; /* owned, or NULL: the bytes that are in no chunk yet */
+    size_t buffered;       /* how many */
+
+    struct manifest_chunk *chunks; /* owned */
+    size_t chunk_count, chunk_capacity;
+
+    /* What blob_writer_finish() hands out; its parts borrow from this writer. */
+    struct record record;
+    struct bytes payload;
+};
+
+static size_t chunk_bytes(const struct blob_writer *writer);
+static bool append_chunk(struct blob_writer *writer, struct bytes data, struct status *status);
+static bool remember_chunk(struct blob_writer *writer, const struct record *chunk, struct status *status);
+static bool check_contents(struct blob_writer *writer, struct status *status);
+static bool flush_buffer(struct blob_writer *writer, struct status *status);
+
+bool blob_writer_new(struct store *store,
+                     const struct digest *digest,
+                     struct blob_writer **writer,
+                     struct status *status)
+{
+    char text[DIGEST_TEXT_BYTES_MAX];
+    if ((uint64_t)digest->size_bytes > LIMIT_BLOB_BYTES)
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s is larger than the limit of %" PRIu64 " bytes",
+                           digest_text(digest, text), (uint64_t)LIMIT_BLOB_BYTES);
+    struct blob_writer *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for an upload of %s",
+                           digest_text(digest, text));
+    made->store = store;
+    made->digest = *digest;
+    made->lane = (uint64_t)digest->size_bytes <= LIMIT_SMALL_BLOB_BYTES ? LANE_SMALL : LANE_LARGE;
+    made->hasher = hasher_new((enum digest_function)digest->function);
+    *writer = made;
+    return true;
+}
+
+void blob_writer_free(struct blob_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    buffer_release(writer->buffer);
+    hasher_free(writer->hasher);
+    free(writer->chunks);
+    free(writer);
+}
+
+const struct digest *blob_writer_digest(const struct blob_writer *writer)
+{
+    return &writer->digest;
+}
+
+uint64_t blob_writer_offset(const struct blob_writer *writer)
+{
+    return writer->offset;
+}
+
+bool blob_writer_needs_buffer(const struct blob_writer *writer)
+{
+    return writer->buffer == NULL && writer->offset < (uint64_t)writer->digest.size_bytes;
+}
+
+void blob_writer_give_buffer(struct blob_writer *writer, struct buffer *buffer)
+{
+    ASSERT(writer->buffer == NULL);
+    ASSERT(buffer->capacity_bytes >= LIMIT_CHUNK_BYTES);
+    writer->buffer = buffer;
+    writer->buffered = 0;
+}
+
+bool blob_writer_append(struct blob_writer *writer, struct bytes data, struct status *status)
+{
+    char text[DIGEST_TEXT_BYTES_MAX];
+    const uint64_t missing = (uint64_t)writer->digest.size_bytes - writer->offset;
+    if (data.length > missing)
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "blob %s: at least %" PRIu64 " bytes were sent, more than its size",
+                           digest_text(&writer->digest, text), writer->offset + data.length);
+    if (data.length == 0)
+        return true;
+    ASSERT(writer->buffer != NULL);
+    hasher_update(writer->hasher, data);
+    writer->offset += data.length;
+    while (data.length > 0) {
+        const size_t room = chunk_bytes(writer) - writer->buffered;
+        const size_t take = data.length < room ? data.length : room;
+        memcpy(writer->buffer->data + writer->buffered, data.data, take);
+        writer->buffered += take;
+        data = bytes_of(data.data + take, data.length - take);
+        /* The last chunk waits for blob_writer_finish(): a blob with the wrong hash need not be written to its end. */
+        if (writer->lane == LANE_LARGE && writer->buffered == chunk_bytes(writer) &&
+            (data.length > 0 || writer->offset < (uint64_t)writer->digest.size_bytes) &&
+            !flush_buffer(writer, status))
+            return false;
+    }
+    return true;
+}
+
+static size_t chunk_bytes(const struct blob_writer *writer)
+{
+    return writer->lane == LANE_LARGE ? (size_t)LIMIT_CHUNK_BYTES : (size_t)LIMIT_SMALL_BLOB_BYTES;
+}
+
+static bool flush_buffer(struct blob_writer *writer, struct status *status)
+{
+    if (writer->buffered == 0)
+        return true;
+    if (!append_chunk(writer, bytes_of(writer->buffer->data, writer->buffered), status))
+        return false;
+    writer->buffered = 0;
+    return true;
+}
+
+static bool append_chunk(struct blob_writer *writer, struct bytes data, struct status *status)
+{
+    const uint64_t covered =
+        writer->chunk_count == 0
+            ? 0
+            : writer->chunks[writer->chunk_count - 1].blob_offset + writer->chunks[writer->chunk_count - 1].payload_bytes;
+    struct record chunk = {
+        .kind = RECORD_CHUNK,
+        .digest = writer->digest,
+        .blob_offset = covered,
+        .payload = {.parts = &data, .count = 1},
+        .payload_bytes = data.length,
+        .payload_crc32c = crc32c(0, data),
+    };
+    struct record *const records[] = {&chunk};
+    if (!segment_log_append(writer->store->logs[LANE_LARGE], records, 1, status))
+        return false;
+    FAILPOINT(upload_after_chunk);
+    return remember_chunk(writer, &chunk, status);
+}
+
+static bool remember_chunk(struct blob_writer *writer, const struct record *chunk, struct status *status)
+{
+    char text[DIGEST_TEXT_BYTES_MAX];
+    if (writer->chunk_count == writer->chunk_capacity) {
+        const size_t capacity = writer->chunk_capacity == 0 ? 16 : 2 * writer->chunk_capacity;
+        struct manifest_chunk *grown = NULL;
+        if (capacity * sizeof(*grown) <= LIMIT_MANIFEST_BYTES)
+            grown = realloc(writer->chunks, capacity * sizeof(*grown));
+        if (grown == NULL)
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                               "blob %s is in %zu chunks: no room for more", digest_text(&writer->digest, text),
+                               writer->chunk_count);
+        writer->chunks = grown;
+        writer->chunk_capacity = capacity;
+    }
+    writer->chunks[writer->chunk_count++] = (struct manifest_chunk){
+        .place = place_pack(chunk->place),
+        .blob_offset = chunk->blob_offset,
+        .payload_bytes = (uint32_t)chunk->payload_bytes,
+        .payload_crc32c = chunk->payload_crc32c,
+    };
+    return true;
+}
+
+bool blob_writer_park(struct blob_writer *writer, struct status *status)
+{
+    if (writer->buffer == NULL)
+        return true;
+    if (writer->lane == LANE_SMALL)
+        return status_fail(status, STATUS_FAILED_PRECONDITION, "a blob of the small lane cannot be parked");
+    if (!flush_buffer(writer, status))
+        return false;
+    buffer_release(writer->buffer);
+    writer->buffer = NULL;
+    return true;
+}
+
+bool blob_writer_finish(struct blob_writer *writer,
+                        struct record **record,
+                        enum lane *lane,
+                        struct status *status)
+{
+    if (!check_contents(writer, status))
+        return false;
+    writer->record = (struct record){.digest = writer->digest};
+    if (writer->lane == LANE_SMALL) {
+        writer->record.kind = RECORD_BLOB;
+        writer->payload = bytes_of(writer->buffer == NULL ? NULL : writer->buffer->data, writer->buffered);
+    } else {
+        if (!flush_buffer(writer, status))
+            return false;
+        writer->record.kind = RECORD_MANIFEST;
+        writer->payload = bytes_of(writer->chunks, writer->chunk_count * sizeof(*writer->chunks));
+    }
+    writer->record.payload = (struct bytes_list){.parts = &writer->payload, .count = 1};
+    writer->record.payload_bytes = writer->payload.length;
+    writer->record.payload_crc32c = crc32c(0, writer->payload);
+    *record = &writer->record;
+    *lane = writer->lane;
+    return true;
+}
+
+static bool check_contents(struct blob_writer *writer, struct status *status)
+{
+    char text[DIGEST_TEXT_BYTES_MAX];
+    char found_text[DIGEST_TEXT_BYTES_MAX];
+    if (writer->offset < (uint64_t)writer->digest.size_bytes)
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s: only %" PRIu64 " bytes were sent",
+                           digest_text(&writer->digest, text), writer->offset);
+    struct digest found;
+    hasher_finish(writer->hasher, &found);
+    if (!digest_equal(&found, &writer->digest))
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s: the bytes sent have the digest %s",
+                           digest_text(&writer->digest, text), digest_text(&found, found_text));
+    return true;
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/segment.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "base/crc32c.h"
+#include "base/failpoint.h"
+
+static const uint8_t TRAILER_MAGIC[8] = {'V', 'A', 'R', 'V', 'E', 'E', 'N', 'D'};
+
+static struct segment *segment_allocate(struct io *io, const char *path, uint64_t number);
+static bool make_file(struct segment *segment,
+                      const char *new_path,
+                      const char *directory,
+                      uint64_t node_uid,
+                      int64_t created_wall_ns,
+                      struct status *status);
+static void explain_full_disk(struct io *io,
+                              const char *directory,
+                              uint64_t needed_bytes,
+                              struct status *status);
+static bool random_uid(uint64_t *uid, struct status *status);
+static bool read_header(struct segment *segment, struct status *status);
+static bool complete_footer(struct segment *segment, struct status *status);
+static bool note_entry(struct segment *segment,
+                       const struct record_header *header,
+                       uint64_t offset,
+                       struct status *status);
+static bool damaged(const struct segment *segment,
+                    uint64_t offset,
+                    const char *what,
+                    struct status *status);
+
+void segment_path(char path[SEGMENT_PATH_BYTES_MAX],
+                  const char *directory,
+                  uint64_t number,
+                  const char *suffix)
+{
+    const int length =
+        snprintf(path, SEGMENT_PATH_BYTES_MAX, "%s/%016" PRIx64 ".%s", directory, number, suffix);
+    ASSERT(length > 0 && length < SEGMENT_PATH_BYTES_MAX);
+}
+
+bool segment_create(struct io *io,
+                    const char *directory,
+                    enum lane lane,
+                    uint64_t number,
+                    uint64_t capacity_bytes,
+                    uint64_t node_uid,
+                    int64_t created_wall_ns,
+                    struct segment **segment,
+                    struct status *status)
+{
+    ASSERT(number > 0 && number <= SEGMENT_NUMBER_MAX);
+    ASSERT(capacity_bytes >= SEGMENT_BYTES_MIN && capacity_bytes <= SEGMENT_BYTES_MAX);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    char new_path[SEGMENT_PATH_BYTES_MAX];
+    segment_path(path, directory, number, "seg");
+    segment_path(new_path, directory, number, "new");
+
+    struct segment *made = segment_allocate(io, path, number);
+    if (made == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a segment");
+    made->lane = lane;
+    made->capacity_bytes = capacity_bytes;
+    made->file_bytes = capacity_bytes;
+    if (!make_file(made, new_path, directory, node_uid, created_wall_ns, status)) {
+        segment_free(made);
+        struct status ignored;
+        if (!io_unlink(io, new_path, &ignored) && !io_unlink(io, path, &ignored)) {
+            /* It is not there under either name, or the next start removes it. */
+        }
+        status_prefix(status, "make segment %" PRIu64, number);
+        return false;
+    }
+    *segment = made;
+    return true;
+}
+
+static bool make_file(struct segment *segment,
+                      const char *new_path,
+                      const char *directory,
+                      uint64_t node_uid,
+                      int64_t created_wall_ns,
+                      struct status *status)
+{
+    struct io *io = segment->io;
+    struct segment_header header;
+    if (!random_uid(&segment->uid, status))
+        return false;
+    segment_header_fill(&header, segment->lane, segment->number, segment->uid, segment->capacity_bytes,
+                        node_uid, created_wall_ns);
+    const struct iovec part = {.iov_base = &header, .iov_len = sizeof(header)};
+    if (!io_open(io, new_path, IO_OPEN_CREATE_NEW, &segment->write_fd, status))
+        return false;
+    if (!io_allocate(io, segment->write_fd, segment->capacity_bytes, status)) {
+        explain_full_disk(io, directory, segment->capacity_bytes, status);
+        return false;
+    }
+    if (!io_pwritev(io, segment->write_fd, &part, 1, 0, status) ||
+        !io_sync(io, segment->write_fd, status))
+        return false;
+    FAILPOINT(segment_before_rename);
+    if (!io_rename(io, new_path, segment->path, status))
+        return false;
+    FAILPOINT(segment_before_directory_sync);
+    return io_sync_directory(io, directory, status) &&
+           io_open(io, segment->path, IO_OPEN_READ, &segment->read_fd, status);
+}
+
+static void explain_full_disk(struct io *io,
+                              const char *directory,
+                              uint64_t needed_bytes,
+                              struct status *status)
+{
+    struct io_space space;
+    struct status ignored;
+    if (status->code != STATUS_RESOURCE_EXHAUSTED || !io_space(io, directory, &space, &ignored))
+        return;
+    status_prefix(status,
+                  "the data disk is full: %" PRIu64 " of %" PRIu64 " bytes are free, the next segment needs %" PRIu64,
+                  space.free_bytes, space.total_bytes, needed_bytes);
+}
+
+static bool random_uid(uint64_t *uid, struct status *status)
+{
+    if (getrandom(uid, sizeof(*uid), 0) != (ssize_t)sizeof(*uid))
+        return status_fail(status, STATUS_INTERNAL, "getrandom");
+    return true;
+}
+
+bool segment_open(struct io *io,
+                  const char *directory,
+                  uint64_t number,
+                  struct segment **segment,
+                  struct status *status)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    segment_path(path, directory, number, "seg");
+    struct segment *opened = segment_allocate(io, path, number);
+    if (opened == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a segment");
+    if (!io_open(io, path, IO_OPEN_READ, &opened->read_fd, status) || !read_header(opened, status)) {
+        segment_free(opened);
+        return false;
+    }
+    *segment = opened;
+    return true;
+}
+
+static bool read_header(struct segment *segment, struct status *status)
+{
+    struct segment_header header;
+    size_t got = 0;
+    if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), 0, &got, status))
+        return false;
+    if (got < sizeof(header))
+        return status_fail(status, STATUS_DATA_LOSS, "segment %" PRIu64 ": cut off at %zu bytes",
+                           segment->number, got);
+    if (!segment_header_check(&header, segment->number, status))
+        return false;
+    segment->uid = header.uid;
+    segment->lane = (enum lane)header.lane;
+    segment->capacity_bytes = header.capacity_bytes;
+    return io_size(segment->io, segment->read_fd, &segment->file_bytes, status);
+}
+
+static struct segment *segment_allocate(struct io *io, const char *path, uint64_t number)
+{
+    struct segment *segment = calloc(1, sizeof(*segment));
+    if (segment == NULL)
+        return NULL;
+    segment->io = io;
+    segment->number = number;
+    segment->read_fd = -1;
+    segment->write_fd = -1;
+    segment->end = SEGMENT_HEADER_BYTES;
+    segment->synced_end = SEGMENT_HEADER_BYTES;
+    segment->footer_complete = true;
+    segment->path = strdup(path);
+    if (segment->path == NULL) {
+        free(segment);
+        return NULL;
+    }
+    return segment;
+}
+
+bool segment_open_for_writing(struct segment *segment, struct status *status)
+{
+    ASSERT(segment->write_fd < 0);
+    return io_open(segment->io, segment->path, IO_OPEN_WRITE, &segment->write_fd, status);
+}
+
+void segment_free(struct segment *segment)
+{
+    if (segment == NULL)
+        return;
+    io_close(segment->io, segment->read_fd);
+    io_close(segment->io, segment->write_fd);
+    free(segment->footer);
+    free(segment->path);
+    free(segment);
+}
+
+bool segment_fits(const struct segment *segment, uint64_t total_bytes, size_t records)
+{
+    const uint64_t footer =
+        (segment->footer_count + records) * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES;
+    return segment->end + total_bytes + footer <= segment->capacity_bytes;
+}
+
+bool segment_write(struct segment *segment,
+                   const struct iovec *parts,
+                   size_t count,
+                   uint64_t total_bytes,
+                   struct status *status)
+{
+    ASSERT(segment->write_fd >= 0);
+    ASSERT(total_bytes > 0 && total_bytes % RECORD_ALIGNMENT_BYTES == 0);
+    ASSERT(segment->end + total_bytes <= segment->capacity_bytes);
+    if (!io_pwritev(segment->io, segment->write_fd, parts, count, segment->end, status)) {
+        status_prefix(status, "append to segment %" PRIu64 " at %" PRIu64, segment->number, segment->end);
+        return false;
+    }
+    segment->end += total_bytes;
+    return true;
+}
+
+bool segment_note(struct segment *segment,
+                  const struct record_header *header,
+                  uint64_t offset,
+                  struct status *status)
+{
+    segment->last_seq = header->seq;
+    if (!segment->footer_complete)
+        return true;
+    return note_entry(segment, header, offset, status);
+}
+
+static bool note_entry(struct segment *segment,
+                       const struct record_header *header,
+                       uint64_t offset,
+                       struct status *status)
+{
+    if (segment->footer_count == segment->footer_capacity) {
+        const size_t capacity = segment->footer_capacity == 0 ? 256 : 2 * segment->footer_capacity;
+        struct footer_entry *grown = realloc(segment->footer, capacity * sizeof(*grown));
+        if (grown == NULL)
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                               "no memory for the footer of segment %" PRIu64, segment->number);
+        segment->footer = grown;
+        segment->footer_capacity = capacity;
+    }
+    if (segment->footer_count == 0)
+        segment->first_seq = header->seq;
+    struct footer_entry *entry = &segment->footer[segment->footer_count++];
+    *entry = (struct footer_entry){
+        .offset_lines = (uint32_t)(offset / RECORD_ALIGNMENT_BYTES),
+        .kind = header->kind,
+        .digest_function = header->digest_function,
+        .digest_bytes = header->digest_bytes,
+        .codec = header->codec,
+        .blob_size = header->blob_size,
+        .blob_offset = header->blob_offset,
+        .payload_bytes = (uint32_t)header->payload_bytes,
+        .payload_crc32c = header->payload_crc32c,
+    };
+    memcpy(entry->digest, header->digest, sizeof(entry->digest));
+    return true;
+}
+
+bool segment_sync(struct segment *segment, struct status *status)
+{
+    ASSERT(segment->write_fd >= 0);
+    if (!io_sync(segment->io, segment->write_fd, status)) {
+        status_prefix(status, "sync segment %" PRIu64, segment->number);
+        return false;
+    }
+    return true;
+}
+
+bool segment_seal(struct segment *segment, struct status *status)
+{
+    ASSERT(segment->write_fd >= 0 && !segment->sealed);
+    if (!segment->footer_complete && !complete_footer(segment, status)) {
+        status_prefix(status, "seal segment %" PRIu64, segment->number);
+        return false;
+    }
+    FAILPOINT(segment_before_seal);
+    struct footer_trailer trailer = {
+        .segment_uid = segment->uid,
+        .entries = segment->footer_count,
+        .records_end = segment->end,
+        .first_seq = segment->first_seq,
+        .last_seq = segment->first_seq + segment->footer_count - 1,
+    };
+    const uint32_t seed = format_crc_seed(segment->uid);
+    const size_t entries_bytes = segment->footer_count * sizeof(*segment->footer);
+    memcpy(trailer.magic, TRAILER_MAGIC, sizeof(trailer.magic));
+    trailer.entries_crc32c = crc32c(seed, bytes_of(segment->footer, entries_bytes));
+    trailer.crc32c = crc32c(seed, bytes_of(&trailer, offsetof(struct footer_trailer, crc32c)));
+    const struct iovec parts[] = {
+        {.iov_base = segment->footer, .iov_len = entries_bytes},
+        {.iov_base = &trailer, .iov_len = sizeof(trailer)},
+    };
+    /* Cut first: what a torn append left behind the end must not stand between the footer and the end of the file. */
+    const uint64_t file_end = segment->end + entries_bytes + sizeof(trailer);
+    if (!io_pwritev(segment->io, segment->write_fd, parts, ARRAY_LENGTH(parts), segment->end, status) ||
+        !io_truncate(segment->io, segment->write_fd, file_end, status)) {
+        status_prefix(status, "seal segment %" PRIu64, segment->number);
+        return false;
+    }
+    FAILPOINT(segment_after_seal);
+    if (!segment_sync(segment, status))
+        return false;
+    io_close(segment->io, segment->write_fd);
+    segment->write_fd = -1;
+    segment->sealed = true;
+    free(segment->footer);
+    segment->footer = NULL;
+    segment->footer_capacity = 0;
+    return true;
+}
+
+/* Walks the headers from the first record to the end, so that the footer has them all. */
+static bool complete_footer(struct segment *segment, struct status *status)
+{
+    segment->footer_count = 0;
+    uint64_t offset = SEGMENT_HEADER_BYTES;
+    uint64_t expected_seq = 0;
+    while (offset < segment->end) {
+        struct record_header header;
+        size_t got = 0;
+        const char *reason = NULL;
+        if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), offset, &got, status))
+            return false;
+        if (got < sizeof(header) || !record_header_valid(&header, segment->uid, &reason))
+            return damaged(segment, offset, reason == NULL ? "cut off" : reason, status);
+        /* A footer counts its seqs; a segment with a rotten record in it stays without one. */
+        if (expected_seq != 0 && header.seq != expected_seq)
+            return damaged(segment, offset, "seq", status);
+        if (!note_entry(segment, &header, offset, status))
+            return false;
+        expected_seq = header.seq + 1;
+        offset += record_stored_bytes(header.payload_bytes);
+    }
+    segment->footer_complete = true;
+    return true;
+}
+
+bool segment_read_footer(struct segment *segment,
+                         struct footer_entry **entries,
+                         struct footer_trailer *trailer,
+                         struct status *status)
+{
+    *entries = NULL;
+    uint64_t size = 0;
+    size_t got = 0;
+    if (!io_size(segment->io, segment->read_fd, &size, status))
+        return false;
+    if (size < SEGMENT_HEADER_BYTES + sizeof(*trailer) || size % RECORD_ALIGNMENT_BYTES != 0)
+        return true;
+    if (!io_pread(segment->io, segment->read_fd, trailer, sizeof(*trailer), size - sizeof(*trailer), &got,
+                  status))
+        return false;
+    const uint32_t seed = format_crc_seed(segment->uid);
+    if (got < sizeof(*trailer) || memcmp(trailer->magic, TRAILER_MAGIC, sizeof(trailer->magic)) != 0 ||
+        trailer->segment_uid != segment->uid ||
+        trailer->crc32c != crc32c(seed, bytes_of(trailer, offsetof(struct footer_trailer, crc32c))) ||
+        trailer->entries > SEGMENT_BYTES_MAX / FOOTER_ENTRY_BYTES ||
+        trailer->records_end + trailer->entries * FOOTER_ENTRY_BYTES + sizeof(*trailer) != size)
+        return true;
+
+    const size_t entries_bytes = (size_t)trailer->entries * FOOTER_ENTRY_BYTES;
+    struct footer_entry *read = malloc(entries_bytes == 0 ? 1 : entries_bytes);
+    if (read == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the footer of segment %" PRIu64,
+                           segment->number);
+    if (!io_pread(segment->io, segment->read_fd, read, entries_bytes, trailer->records_end, &got, status)) {
+        free(read);
+        return false;
+    }
+    if (got < entries_bytes || trailer->entries_crc32c != crc32c(seed, bytes_of(read, entries_bytes))) {
+        free(read);
+        return true;
+    }
+    *entries = read;
+    return true;
+}
+
+bool segment_read_record(struct segment *segment,
+                         uint64_t offset,
+                         uint64_t length_hint,
+                         uint8_t *buffer,
+                         size_t capacity,
+                         struct record_header *header,
+                         struct bytes *payload,
+                         struct status *status)
+{
+    ASSERT(capacity >= RECORD_HEADER_BYTES);
+    uint64_t wanted = length_hint < RECORD_HEADER_BYTES ? RECORD_HEADER_BYTES : length_hint;
+    if (wanted > capacity)
+        wanted = capacity;
+    size_t got = 0;
+    if (!io_pread(segment->io, segment->read_fd, buffer, (size_t)wanted, offset, &got, status)) {
+        status->code = STATUS_UNAVAILABLE;
+        status_prefix(status, "read segment %" PRIu64 " at %" PRIu64, segment->number, offset);
+        return false;
+    }
+    if (got < RECORD_HEADER_BYTES)
+        return damaged(segment, offset, "cut off in the header", status);
+    memcpy(header, buffer, sizeof(*header));
+    const char *reason = NULL;
+    if (!record_header_valid(header, segment->uid, &reason))
+        return damaged(segment, offset, reason, status);
+
+    const uint64_t whole = RECORD_HEADER_BYTES + header->payload_bytes;
+    if (whole > capacity)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "record of %" PRIu64 " bytes in segment %" PRIu64 " at %" PRIu64
+                           " is larger than the buffer of %zu",
+                           whole, segment->number, offset, capacity);
+    if (whole > got) {
+        size_t more = 0;
+        if (!io_pread(segment->io, segment->read_fd, buffer + got, (size_t)(whole - got), offset + got, &more,
+                      status)) {
+            status->code = STATUS_UNAVAILABLE;
+            return false;
+        }
+        if (got + more < whole)
+            return damaged(segment, offset, "cut off in the payload", status);
+    }
+    *payload = bytes_of(buffer + RECORD_HEADER_BYTES, (size_t)header->payload_bytes);
+    if (crc32c(0, *payload) != header->payload_crc32c)
+        return damaged(segment, offset, "payload crc32c", status);
+    return true;
+}
+
+static bool damaged(const struct segment *segment,
+                    uint64_t offset,
+                    const char *what,
+                    struct status *status)
+{
+    return status_fail(status, STATUS_DATA_LOSS, "record in segment %" PRIu64 " at %" PRIu64 " is damaged: %s",
+                       segment->number, offset, what);
+}

@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/segment_log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+
+/* How long after a failure to make a segment it is not tried again: a full disk is asked once a second. */
+#define RETRY_AFTER_NS NS_PER_S
+
+/* Full segments that wait for a sync; more would let appends run ahead of the disk without end. */
+enum { UNSYNCED_SEGMENTS_MAX = 4, UNSEALED_SEGMENTS_MAX = 64 };
+
+struct segment_list {
+    struct segment *segments[UNSEALED_SEGMENTS_MAX];
+    size_t count;
+};
+
+struct segment_log {
+    /* Set by segment_log_new(), never changed. */
+    struct io *io;
+    struct clock *clock;
+    struct metrics *metrics;
+    struct segment_set *segments;
+    char *directory; /* owned */
+    enum lane lane;
+    uint64_t segment_bytes;
+    uint64_t node_uid;
+    _Atomic uint64_t *next_segment_number;
+    void (*hook)(void *argument, bool sync_wanted);
+    void *hook_argument;
+
+    struct lock lock;
+    struct condition changed;        /* a segment was made or could not be, or one was synced */
+    struct segment *active;          /* guarded by lock, as all below; borrowed from the set */
+    struct segment *spare;           /* borrowed from the set */
+    struct segment_list unsynced;    /* full, with bytes that are not durable; oldest first */
+    struct segment_list unsealed;    /* full and durable, without a footer */
+    bool making;                     /* somebody makes a segment without the lock */
+    int64_t retry_at_ns;             /* no new attempt to make one before */
+    struct status make_failure;      /* the last; code 0: none */
+    uint64_t next_seq;
+    uint64_t unsynced_bytes;
+    struct segment_log_position synced;
+    bool failed;                     /* never goes back to false */
+    struct status why;
+
+    /* Scratch for one gathered write. */
+    struct iovec *parts; /* owned */
+    size_t parts_capacity;
+};
+
+struct append_outcome {
+    bool rotated;
+    bool sync_wanted;
+};
+
+static const uint8_t PADDING[RECORD_ALIGNMENT_BYTES];
+
+static bool append_locked(struct segment_log *log,
+                          struct record *const *records,
+                          size_t count,
+                          struct append_outcome *outcome,
+                          struct status *status) REQUIRES(log->lock);
+static bool ensure_active_locked(struct segment_log *log,
+                                 uint64_t total_bytes,
+                                 size_t count,
+                                 struct append_outcome *outcome,
+                                 struct status *status) REQUIRES(log->lock);
+static void rotate_locked(struct segment_log *log) REQUIRES(log->lock);
+static bool make_segment_locked(struct segment_log *log, struct segment **made, struct status *status)
+    REQUIRES(log->lock);
+static bool make_segment(struct segment_log *log, struct segment **made, struct status *status);
+static bool gather_locked(struct segment_log *log,
+                          struct record *const *records,
+                          size_t count,
+                          size_t *parts,
+                          struct status *status) REQUIRES(log->lock);
+static void fill_header(const struct segment_log *log, struct record *record, uint64_t seq);
+static void fail_locked(struct segment_log *log, const struct status *why) REQUIRES(log->lock);
+static bool refuse_failed_locked(struct segment_log *log, struct status *status) REQUIRES(log->lock);
+static void settle_synced_locked(struct segment_log *log) REQUIRES(log->lock);
+static void list_remove_first(struct segment_list *list);
+
+bool segment_log_new(const struct segment_log_config *config, struct segment_log **log, struct status *status)
+{
+    ASSERT(config->segment_bytes >= SEGMENT_BYTES_MIN && config->segment_bytes <= SEGMENT_BYTES_MAX);
+    ASSERT(config->next_seq > 0);
+    struct segment_log *made = calloc(1, sizeof(*made));
+    char *directory = strdup(config->directory);
+    if (made == NULL || directory == NULL) {
+        free(made);
+        free(directory);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a lane");
+    }
+    made->io = config->io;
+    made->clock = config->clock;
+    made->metrics = config->metrics;
+    made->segments = config->segments;
+    made->directory = directory;
+    made->lane = config->lane;
+    made->segment_bytes = config->segment_bytes;
+    made->node_uid = config->node_uid;
+    made->next_segment_number = config->next_segment_number;
+    made->next_seq = config->next_seq;
+    made->active = config->resume[0];
+    made->spare = config->resume[1];
+    made->synced = config->position;
+    lock_init(&made->lock, LOCK_RANK_SEGMENT_LOG);
+    condition_init(&made->changed);
+    for (size_t i = 0; i < ARRAY_LENGTH(config->resume); i++) {
+        if (config->resume[i] != NULL && !segment_open_for_writing(config->resume[i], status)) {
+            segment_log_free(made);
+            return false;
+        }
+    }
+    *log = made;
+    return true;
+}
+
+void segment_log_free(struct segment_log *log)
+{
+    if (log == NULL)
+        return;
+    free(log->directory);
+    free(log->parts);
+    condition_destroy(&log->changed);
+    lock_destroy(&log->lock);
+    free(log);
+}
+
+void segment_log_set_hook(struct segment_log *log,
+                          void (*hook)(void *argument, bool sync_wanted),
+                          void *argument)
+{
+    log->hook = hook;
+    log->hook_argument = argument;
+}
+
+bool segment_log_append(struct segment_log *log,
+                        struct record *const *records,
+                        size_t count,
+                        struct status *status)
+{
+    ASSERT(count > 0);
+    struct append_outcome outcome = {0};
+    lock_acquire(&log->lock);
+    const bool ok = append_locked(log, records, count, &outcome, status);
+    lock_release(&log->lock);
+    if (log->hook != NULL && outcome.rotated)
+        log->hook(log->hook_argument, false);
+    if (log->hook != NULL && outcome.sync_wanted)
+        log->hook(log->hook_argument, true);
+    return ok;
+}
+
+static bool append_locked(struct segment_log *log,
+                          struct record *const *records,
+                          size_t count,
+                          struct append_outcome *outcome,
+                          struct status *status)
+{
+    uint64_t total_bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        total_bytes += record_stored_bytes(records[i]->payload_bytes);
+    if (!ensure_active_locked(log, total_bytes, count, outcome, status))
+        return false;
+
+    struct segment *segment = log->active;
+    uint64_t offset = segment->end;
+    for (size_t i = 0; i < count; i++) {
+        struct record *record = records[i];
+        fill_header(log, record, log->next_seq + i);
+        record_header_seal(&record->header, segment->uid);
+        record->seq = record->header.seq;
+        record->place = (struct place){.segment = segment->number, .offset = offset};
+        offset += record_stored_bytes(record->payload_bytes);
+    }
+    size_t parts = 0;
+    if (!gather_locked(log, records, count, &parts, status))
+        return false;
+    if (!segment_write(segment, log->parts, parts, total_bytes, status)) {
+        /* A full disk shows in a write only where allocation promises nothing; the next append writes over it. */
+        if (status->code != STATUS_RESOURCE_EXHAUSTED)
+            fail_locked(log, status);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct status note_status;
+        if (!segment_note(segment, &records[i]->header, records[i]->place.offset, &note_status))
+            segment->footer_complete = false; /* sealing walks the records then */
+    }
+    const uint64_t before = log->unsynced_bytes;
+    log->next_seq += count;
+    log->unsynced_bytes += total_bytes;
+    outcome->sync_wanted =
+        before / LIMIT_UNSYNCED_BYTES != log->unsynced_bytes / LIMIT_UNSYNCED_BYTES;
+    metrics_add(log->metrics, METRIC_RECORD_BYTES_APPENDED, (int64_t)total_bytes);
+    metrics_add(log->metrics, METRIC_SEGMENT_BYTES, (int64_t)total_bytes);
+    return true;
+}
+
+/* On true there is an active segment with room. May let the lock go meanwhile. */
+static bool ensure_active_locked(struct segment_log *log,
+                                 uint64_t total_bytes,
+                                 size_t count,
+                                 struct append_outcome *outcome,
+                                 struct status *status)
+{
+    if (SEGMENT_HEADER_BYTES + total_bytes + count * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES >
+        log->segment_bytes)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "%" PRIu64 " bytes of records do not fit into a segment of %" PRIu64 " bytes",
+                           total_bytes, log->segment_bytes);
+    for (;;) {
+        if (log->failed)
+            return refuse_failed_locked(log, status);
+        if (log->active != NULL && segment_fits(log->active, total_bytes, count))
+            return true;
+        if (log->active != NULL) {
+            if (log->unsynced.count == UNSYNCED_SEGMENTS_MAX) {
+                condition_wait(&log->changed, &log->lock); /* the committer syncs them */
+                continue;
+            }
+            rotate_locked(log);
+            outcome->rotated = true;
+            continue;
+        }
+        if (log->spare != NULL) {
+            log->active = log->spare;
+            log->spare = NULL;
+            outcome->rotated = true;
+            continue;
+        }
+        if (log->making) {
+            condition_wait(&log->changed, &log->lock);
+            continue;
+        }
+        if (!make_segment_locked(log, &log->active, status))
+            return false;
+    }
+}
+
+static void rotate_locked(struct segment_log *log)
+{
+    struct segment *full = log->active;
+    log->active = NULL;
+    metrics_add(log->metrics, METRIC_SEGMENT_ROTATIONS, 1);
+    log->unsynced.segments[log->unsynced.count++] = full;
+    settle_synced_locked(log);
+}
+
+/* Moves full segments that are durable from the front of unsynced to unsealed. */
+static void settle_synced_locked(struct segment_log *log)
+{
+    while (log->unsynced.count > 0 && log->unsynced.segments[0]->synced_end == log->unsynced.segments[0]->end) {
+        struct segment *full = log->unsynced.segments[0];
+        list_remove_first(&log->unsynced);
+        if (log->unsealed.count < UNSEALED_SEGMENTS_MAX)
+            log->unsealed.segments[log->unsealed.count++] = full;
+        /* Else it stays without a footer, which only a rebuild of the index would miss. */
+    }
+}
+
+/* Makes a segment with the lock let go meanwhile. *made is set with the lock held again. */
+static bool make_segment_locked(struct segment_log *log, struct segment **made, struct status *status)
+{
+    if (log->make_failure.code != STATUS_OK && clock_monotonic_ns(log->clock) < log->retry_at_ns) {
+        *status = log->make_failure;
+        return false;
+    }
+    log->making = true;
+    lock_release(&log->lock);
+    struct segment *segment = NULL;
+    const bool ok = make_segment(log, &segment, status);
+    lock_acquire(&log->lock);
+    log->making = false;
+    if (ok) {
+        *made = segment;
+        log->make_failure.code = STATUS_OK;
+    } else {
+        log->make_failure = *status;
+        log->retry_at_ns = clock_monotonic_ns(log->clock) + RETRY_AFTER_NS;
+    }
+    condition_broadcast(&log->changed);
+    return ok;
+}
+
+static bool make_segment(struct segment_log *log, struct segment **made, struct status *status)
+{
+    const uint64_t number = atomic_fetch_add(log->next_segment_number, 1);
+    if (number > SEGMENT_NUMBER_MAX)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "segment numbers are used up");
+    if (!segment_create(log->io, log->directory, log->lane, number, log->segment_bytes, log->node_uid,
+                        clock_wall_ns(log->clock), made, status))
+        return false;
+    if (!segment_set_add(log->segments, *made, status)) {
+        segment_free(*made);
+        *made = NULL;
+        return false;
+    }
+    metrics_add(log->metrics, METRIC_SEGMENTS, 1);
+    return true;
+}
+
+static void fill_header(const struct segment_log *log, struct record *record, uint64_t seq)
+{
+    ASSERT(record->payload_bytes <= log->segment_bytes);
+    record->header = (struct record_header){
+        .magic = RECORD_MAGIC,
+        .version = FORMAT_VERSION,
+        .kind = (uint8_t)record->kind,
+        .digest_function = record->digest.function,
+        .codec = RECORD_CODEC_RAW,
+        .seq = seq,
+        .payload_bytes = record->payload_bytes,
+        .blob_size = (uint64_t)record->digest.size_bytes,
+        .blob_offset = record->blob_offset,
+        .digest_bytes = record->digest.hash_length,
+        .payload_crc32c = record->payload_crc32c,
+    };
+    memcpy(record->header.digest, record->digest.hash, sizeof(record->header.digest));
+}
+
+/* Header, payload and padding of each record, as one list. */
+static bool gather_locked(struct segment_log *log,
+                          struct record *const *records,
+                          size_t count,
+                          size_t *parts,
+                          struct status *status)
+{
+    size_t needed = 0;
+    for (size_t i = 0; i < count; i++)
+        needed += records[i]->payload.count + 2;
+    if (needed > log->parts_capacity) {
+        struct iovec *grown = realloc(log->parts, needed * sizeof(*grown));
+        if (grown == NULL)
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to gather %zu records", count);
+        log->parts = grown;
+        log->parts_capacity = needed;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct record *record = records[i];
+        uint64_t payload_bytes = 0;
+        log->parts[used++] = (struct iovec){.iov_base = &record->header, .iov_len = sizeof(record->header)};
+        for (size_t k = 0; k < record->payload.count; k++) {
+            const struct bytes part = record->payload.parts[k];
+            payload_bytes += part.length;
+            if (part.length > 0) /* pwritev only reads; its interface has no const */
+                log->parts[used++] =
+                    (struct iovec){.iov_base = (void *)(uintptr_t)part.data, .iov_len = part.length};
+        }
+        ASSERT(payload_bytes == record->payload_bytes);
+        const uint64_t padding =
+            record_stored_bytes(payload_bytes) - RECORD_HEADER_BYTES - payload_bytes;
+        if (padding > 0)
+            log->parts[used++] =
+                (struct iovec){.iov_base = (void *)(uintptr_t)PADDING, .iov_len = (size_t)padding};
+    }
+    *parts = used;
+    return true;
+}
+
+uint64_t segment_log_pending_seq(struct segment_log *log)
+{
+    lock_acquire(&log->lock);
+    const uint64_t seq = log->next_seq - 1;
+    lock_release(&log->lock);
+    return seq;
+}
+
+uint64_t segment_log_unsynced_bytes(struct segment_log *log)
+{
+    lock_acquire(&log->lock);
+    const uint64_t bytes = log->unsynced_bytes;
+    lock_release(&log->lock);
+    return bytes;
+}
+
+struct segment_log_position segment_log_synced_position(struct segment_log *log)
+{
+    lock_acquire(&log->lock);
+    const struct segment_log_position position = log->synced;
+    lock_release(&log->lock);
+    return position;
+}
+
+/* What a sync that begins now will cover, and the files it must go through. */
+struct sync_plan {
+    struct segment *segments[UNSYNCED_SEGMENTS_MAX + 1];
+    uint64_t ends[UNSYNCED_SEGMENTS_MAX + 1];
+    size_t count;
+    uint64_t covered;
+    uint64_t bytes;
+    struct segment_log_position position;
+};
+
+static void plan_sync_locked(struct segment_log *log, struct sync_plan *plan) REQUIRES(log->lock);
+
+bool segment_log_sync(struct segment_log *log, uint64_t *covered, struct status *status)
+{
+    struct sync_plan plan = {0};
+    lock_acquire(&log->lock);
+    const bool usable = !log->failed || refuse_failed_locked(log, status);
+    if (usable)
+        plan_sync_locked(log, &plan);
+    lock_release(&log->lock);
+    if (!usable)
+        return false;
+
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan.count; i++) {
+        metrics_add(log->metrics,
+                    log->lane == LANE_SMALL ? METRIC_SEGMENT_SYNCS_SMALL : METRIC_SEGMENT_SYNCS_LARGE, 1);
+        ok = segment_sync(plan.segments[i], status);
+    }
+
+    lock_acquire(&log->lock);
+    if (ok) {
+        for (size_t i = 0; i < plan.count; i++)
+            plan.segments[i]->synced_end = plan.ends[i];
+        log->unsynced_bytes -= plan.bytes;
+        log->synced = plan.position;
+        settle_synced_locked(log);
+    } else {
+        fail_locked(log, status);
+    }
+    condition_broadcast(&log->changed);
+    lock_release(&log->lock);
+    *covered = plan.covered;
+    return ok;
+}
+
+/* The seq is read before the syncs begin: what is appended meanwhile is not covered. */
+static void plan_sync_locked(struct segment_log *log, struct sync_plan *plan)
+{
+    for (size_t i = 0; i < log->unsynced.count; i++) {
+        plan->segments[plan->count] = log->unsynced.segments[i];
+        plan->ends[plan->count++] = log->unsynced.segments[i]->end;
+    }
+    plan->covered = log->next_seq - 1;
+    plan->bytes = log->unsynced_bytes;
+    plan->position = log->synced;
+    plan->position.seq = log->next_seq;
+    struct segment *last = log->active;
+    if (last != NULL && last->end != last->synced_end) {
+        plan->segments[plan->count] = last;
+        plan->ends[plan->count++] = last->end;
+    }
+    if (last == NULL && log->unsynced.count > 0)
+        last = log->unsynced.segments[log->unsynced.count - 1];
+    if (last != NULL)
+        plan->position.place = (struct place){.segment = last->number, .offset = last->end};
+}
+
+static void fail_locked(struct segment_log *log, const struct status *why)
+{
+    if (log->failed)
+        return;
+    log->failed = true;
+    log->why = *why;
+    metrics_add(log->metrics, METRIC_SEGMENT_SYNC_FAILURES, 1);
+    condition_broadcast(&log->changed);
+}
+
+static bool refuse_failed_locked(struct segment_log *log, struct status *status)
+{
+    return status_fail(status, STATUS_UNAVAILABLE,
+                       "the %s lane refuses writes until the server is restarted, because: %s",
+                       lane_name(log->lane), log->why.message);
+}
+
+bool segment_log_failed(struct segment_log *log, struct status *status)
+{
+    lock_acquire(&log->lock);
+    const bool failed = log->failed;
+    if (failed && status != NULL)
+        *status = log->why;
+    lock_release(&log->lock);
+    return failed;
+}
+
+void segment_log_adopt_unsealed(struct segment_log *log, struct segment *segment)
+{
+    lock_acquire(&log->lock);
+    if (log->unsealed.count < UNSEALED_SEGMENTS_MAX)
+        log->unsealed.segments[log->unsealed.count++] = segment;
+    lock_release(&log->lock);
+}
+
+static struct segment *take_unsealed(struct segment_log *log);
+static void seal(struct segment_log *log, struct segment *segment);
+
+void segment_log_maintain(struct segment_log *log)
+{
+    lock_acquire(&log->lock);
+    struct status ignored;
+    if (log->spare == NULL && !log->making && !log->failed &&
+        !make_segment_locked(log, &log->spare, &ignored)) {
+        /* Remembered in make_failure: an append that needs one tells its client. */
+    }
+    lock_release(&log->lock);
+
+    struct segment *segment = NULL;
+    while ((segment = take_unsealed(log)) != NULL)
+        seal(log, segment);
+}
+
+static struct segment *take_unsealed(struct segment_log *log)
+{
+    struct segment *segment = NULL;
+    lock_acquire(&log->lock);
+    if (log->unsealed.count > 0) {
+        segment = log->unsealed.segments[0];
+        list_remove_first(&log->unsealed);
+    }
+    lock_release(&log->lock);
+    return segment;
+}
+
+static void seal(struct segment_log *log, struct segment *segment)
+{
+    struct status status;
+    struct log_text text;
+    const bool opened = segment->write_fd >= 0 || segment_open_for_writing(segment, &status);
+    if (opened && segment_seal(segment, &status))
+        return;
+    log_event(LOG_LEVEL_WARN, "segment_not_sealed", "segment=%" PRIu64 " lane=%s reason=%s", segment->number,
+              lane_name(log->lane), log_quote(&text, status.message));
+    io_close(log->io, segment->write_fd);
+    segment->write_fd = -1;
+}
+
+bool segment_log_finish(struct segment_log *log, struct status *status)
+{
+    uint64_t covered = 0;
+    if (!segment_log_sync(log, &covered, status))
+        return false;
+    lock_acquire(&log->lock);
+    if (log->active != NULL && log->active->end > SEGMENT_HEADER_BYTES)
+        rotate_locked(log);
+    lock_release(&log->lock);
+    struct segment *segment = NULL;
+    while ((segment = take_unsealed(log)) != NULL)
+        seal(log, segment);
+    return true;
+}
+
+static void list_remove_first(struct segment_list *list)
+{
+    ASSERT(list->count > 0);
+    list->count--;
+    memmove(&list->segments[0], &list->segments[1], list->count * sizeof(struct segment *));
+}

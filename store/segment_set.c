@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/segment_set.h"
+
+#include <stdlib.h>
+
+struct segment_set {
+    struct lock lock;
+    struct segment **segments; /* guarded by lock; owned; ascending by number */
+    size_t count;              /* guarded by lock */
+    size_t capacity;           /* guarded by lock */
+};
+
+static bool add_locked(struct segment_set *set, struct segment *segment, struct status *status)
+    REQUIRES(set->lock);
+static bool find_locked(struct segment_set *set, uint64_t number, size_t *at) REQUIRES(set->lock);
+
+bool segment_set_new(struct segment_set **set, struct status *status)
+{
+    struct segment_set *made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the segment set");
+    lock_init(&made->lock, LOCK_RANK_SEGMENT_SET);
+    *set = made;
+    return true;
+}
+
+void segment_set_free(struct segment_set *set)
+{
+    if (set == NULL)
+        return;
+    for (size_t i = 0; i < set->count; i++) {
+        ASSERT(set->segments[i]->pins == 0);
+        segment_free(set->segments[i]);
+    }
+    free(set->segments);
+    lock_destroy(&set->lock);
+    free(set);
+}
+
+bool segment_set_add(struct segment_set *set, struct segment *segment, struct status *status)
+{
+    lock_acquire(&set->lock);
+    const bool ok = add_locked(set, segment, status);
+    lock_release(&set->lock);
+    return ok;
+}
+
+static bool add_locked(struct segment_set *set, struct segment *segment, struct status *status)
+{
+    if (set->count == set->capacity) {
+        const size_t capacity = set->capacity == 0 ? 64 : 2 * set->capacity;
+        struct segment **grown = realloc(set->segments, capacity * sizeof(struct segment *));
+        if (grown == NULL)
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for another segment");
+        set->segments = grown;
+        set->capacity = capacity;
+    }
+    size_t at = 0;
+    const bool there = find_locked(set, segment->number, &at);
+    ASSERT(!there);
+    memmove(&set->segments[at + 1], &set->segments[at], (set->count - at) * sizeof(struct segment *));
+    set->segments[at] = segment;
+    set->count++;
+    return true;
+}
+
+/* True and where it is; else where it would go. */
+static bool find_locked(struct segment_set *set, uint64_t number, size_t *at)
+{
+    size_t low = 0;
+    size_t high = set->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (set->segments[middle]->number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *at = low;
+    return low < set->count && set->segments[low]->number == number;
+}
+
+struct segment *segment_set_pin(struct segment_set *set, uint64_t number)
+{
+    struct segment *segment = NULL;
+    size_t at = 0;
+    lock_acquire(&set->lock);
+    if (find_locked(set, number, &at) && !set->segments[at]->condemned) {
+        segment = set->segments[at];
+        segment->pins++;
+    }
+    lock_release(&set->lock);
+    return segment;
+}
+
+void segment_set_unpin(struct segment_set *set, struct segment *segment)
+{
+    if (segment == NULL)
+        return;
+    lock_acquire(&set->lock);
+    ASSERT(segment->pins > 0);
+    segment->pins--;
+    lock_release(&set->lock);
+}
+
+struct segment *segment_set_condemn(struct segment_set *set, uint64_t number)
+{
+    struct segment *segment = NULL;
+    size_t at = 0;
+    lock_acquire(&set->lock);
+    if (find_locked(set, number, &at)) {
+        segment = set->segments[at];
+        segment->condemned = true;
+    }
+    lock_release(&set->lock);
+    return segment;
+}
+
+bool segment_set_remove(struct segment_set *set, uint64_t number)
+{
+    bool removed = false;
+    size_t at = 0;
+    lock_acquire(&set->lock);
+    if (find_locked(set, number, &at) && set->segments[at]->pins == 0) {
+        memmove(&set->segments[at], &set->segments[at + 1],
+                (set->count - at - 1) * sizeof(struct segment *));
+        set->count--;
+        removed = true;
+    }
+    lock_release(&set->lock);
+    return removed;
+}
+
+size_t segment_set_count(struct segment_set *set)
+{
+    lock_acquire(&set->lock);
+    const size_t count = set->count;
+    lock_release(&set->lock);
+    return count;
+}
+
+bool segment_set_numbers(struct segment_set *set, uint64_t **numbers, size_t *count, struct status *status)
+{
+    lock_acquire(&set->lock);
+    uint64_t *list = malloc((set->count + 1) * sizeof(*list));
+    if (list != NULL) {
+        for (size_t i = 0; i < set->count; i++)
+            list[i] = set->segments[i]->number;
+        *count = set->count;
+        *numbers = list;
+    }
+    lock_release(&set->lock);
+    return list != NULL ||
+           status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the list of segments");
+}

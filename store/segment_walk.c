@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/segment_walk.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+
+/* How far behind a damaged record the next sound one is looked for: more than one gathered write. */
+#define LOOK_AHEAD_BYTES (16 * MIB)
+
+/* The piece of the file in memory. */
+struct window {
+    struct segment *segment; /* borrowed */
+    uint8_t *data;           /* owned */
+    size_t capacity;
+    uint64_t start;
+    size_t length;
+};
+
+#define WINDOW_BYTES (4 * MIB)
+
+static bool walk_from(struct segment_walk *walk, struct window *window, struct status *status);
+static bool look(struct window *window,
+                 uint64_t offset,
+                 size_t wanted,
+                 struct bytes *seen,
+                 struct status *status);
+static bool check_record(const struct segment_walk *walk,
+                         struct window *window,
+                         uint64_t offset,
+                         struct record_header *header,
+                         struct bytes *payload,
+                         bool *sound,
+                         struct status *status);
+static bool look_ahead(const struct segment_walk *walk,
+                       struct window *window,
+                       uint64_t offset,
+                       uint64_t min_seq,
+                       uint64_t *found,
+                       uint64_t *last_byte,
+                       struct status *status);
+
+bool segment_walk(struct segment_walk *walk, struct status *status)
+{
+    ASSERT(walk->from >= SEGMENT_HEADER_BYTES && walk->from % RECORD_ALIGNMENT_BYTES == 0);
+    struct window window = {.segment = walk->segment, .data = malloc(WINDOW_BYTES), .capacity = WINDOW_BYTES};
+    walk->end = walk->from;
+    walk->next_seq = walk->expected_seq;
+    walk->records = 0;
+    walk->damaged = 0;
+    walk->tail_bytes = 0;
+    if (window.data == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to walk segment %" PRIu64,
+                           walk->segment->number);
+    const bool ok = walk_from(walk, &window, status);
+    free(window.data);
+    return ok;
+}
+
+static bool walk_from(struct segment_walk *walk, struct window *window, struct status *status)
+{
+    uint64_t offset = walk->from;
+    bool after_gap = false;
+    while (walk->to == 0 || offset < walk->to) {
+        struct record_header header;
+        struct bytes payload;
+        bool sound = false;
+        if (!check_record(walk, window, offset, &header, &payload, &sound, status))
+            return false;
+        const bool in_order = sound && (walk->next_seq == 0 || header.seq == walk->next_seq);
+        if (!in_order && !(sound && header.seq > walk->next_seq)) {
+            uint64_t found = 0;
+            uint64_t last_byte = offset;
+            if (!look_ahead(walk, window, offset, walk->next_seq, &found, &last_byte, status))
+                return false;
+            if (found == 0) {
+                walk->tail_bytes = last_byte - offset;
+                return true;
+            }
+            walk->damaged++;
+            after_gap = true;
+            offset = found;
+            continue;
+        }
+        if (!in_order) {
+            walk->damaged++;
+            after_gap = true;
+        }
+        if (!walk->each(walk->argument, &header, offset, payload, after_gap, status))
+            return false;
+        offset += record_stored_bytes(header.payload_bytes);
+        walk->records++;
+        walk->next_seq = header.seq + 1;
+        walk->end = offset;
+    }
+    return true;
+}
+
+static bool check_record(const struct segment_walk *walk,
+                         struct window *window,
+                         uint64_t offset,
+                         struct record_header *header,
+                         struct bytes *payload,
+                         bool *sound,
+                         struct status *status)
+{
+    struct bytes seen;
+    *sound = false;
+    if (!look(window, offset, RECORD_HEADER_BYTES, &seen, status))
+        return false;
+    if (seen.length < RECORD_HEADER_BYTES)
+        return true;
+    memcpy(header, seen.data, sizeof(*header));
+    if (!record_header_valid(header, walk->segment->uid, NULL) ||
+        offset + record_stored_bytes(header->payload_bytes) > walk->segment->capacity_bytes)
+        return true;
+    const size_t whole = RECORD_HEADER_BYTES + (size_t)header->payload_bytes;
+    if (!look(window, offset, whole, &seen, status))
+        return false;
+    if (seen.length < whole)
+        return true;
+    *payload = bytes_of(seen.data + RECORD_HEADER_BYTES, (size_t)header->payload_bytes);
+    *sound = crc32c(0, *payload) == header->payload_crc32c;
+    return true;
+}
+
+/* The bytes at offset: `wanted` of them, or fewer at the end of the file. */
+static bool look(struct window *window, uint64_t offset, size_t wanted, struct bytes *seen, struct status *status)
+{
+    const bool inside = offset >= window->start && offset + wanted <= window->start + window->length;
+    if (!inside) {
+        if (wanted > window->capacity) {
+            uint8_t *grown = realloc(window->data, wanted);
+            if (grown == NULL)
+                return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a record of %zu bytes", wanted);
+            window->data = grown;
+            window->capacity = wanted;
+        }
+        size_t got = 0;
+        window->length = 0;
+        if (!io_pread(window->segment->io, window->segment->read_fd, window->data, window->capacity, offset, &got,
+                      status)) {
+            status_prefix(status, "walk segment %" PRIu64 " at %" PRIu64, window->segment->number, offset);
+            return false;
+        }
+        window->start = offset;
+        window->length = got;
+    }
+    const size_t skip = (size_t)(offset - window->start);
+    const size_t there = window->length - skip;
+    *seen = bytes_of(window->data + skip, there < wanted ? there : wanted);
+    return true;
+}
+
+/* *found: the next sound record with a seq of at least min_seq, or 0. *last_byte: behind the last byte that is not zero. */
+static bool look_ahead(const struct segment_walk *walk,
+                       struct window *window,
+                       uint64_t offset,
+                       uint64_t min_seq,
+                       uint64_t *found,
+                       uint64_t *last_byte,
+                       struct status *status)
+{
+    const uint64_t limit = offset + LOOK_AHEAD_BYTES;
+    *found = 0;
+    for (uint64_t at = offset; at < limit; at += RECORD_ALIGNMENT_BYTES) {
+        struct bytes line;
+        if (!look(window, at, RECORD_ALIGNMENT_BYTES, &line, status))
+            return false;
+        for (size_t i = line.length; i > 0; i--) {
+            if (line.data[i - 1] != 0) {
+                *last_byte = at + i;
+                break;
+            }
+        }
+        if (line.length < RECORD_ALIGNMENT_BYTES)
+            return true;
+        uint32_t magic = 0;
+        memcpy(&magic, line.data, sizeof(magic));
+        if (magic != RECORD_MAGIC || at == offset)
+            continue;
+        struct record_header header;
+        struct bytes payload;
+        bool sound = false;
+        if (!check_record(walk, window, at, &header, &payload, &sound, status))
+            return false;
+        if (sound && header.seq >= min_seq) {
+            *found = at;
+            return true;
+        }
+    }
+    return true;
+}
