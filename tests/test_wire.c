@@ -152,8 +152,10 @@ START_TEST(reader_of_damaged_bytes_agrees_with_the_second_reader)
         for (int i = 0; i < 20000; i++) {
             struct message message;
             make_random(&message, 1 + prng_below(&prng, 4), &prng);
-            for (size_t damages = 1 + prng_below(&prng, 3); damages > 0; damages--)
-                message.bytes[prng_below(&prng, message.length)] = (uint8_t)prng_next(&prng);
+            for (size_t damages = 1 + prng_below(&prng, 3); damages > 0; damages--) {
+                const size_t at = prng_below(&prng, message.length);
+                message.bytes[at] = (uint8_t)prng_next(&prng);
+            }
             struct parts parts;
             parts_split_randomly(&parts, bytes_of_message(&message), &prng);
             malformed += !check_walks_agree(bytes_of_message(&message), &parts);

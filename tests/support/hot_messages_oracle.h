@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compares the decoders of proto/hot_messages.h with protobuf-c's. Where both accept a message, what
- * they say of it is asserted to be the same, but for this: when a Digest comes in several fields,
- * protobuf-c keeps an earlier value over a later zero, which no other implementation does.
+ * they say of it is asserted to be the same. A Digest that comes in several fields is compared with
+ * what protobuf-c reads from all of them put one behind the other: protobuf-c 1.4 does not merge
+ * numbers of proto3.
  */
 #ifndef VARVE_TESTS_SUPPORT_HOT_MESSAGES_ORACLE_H
 #define VARVE_TESTS_SUPPORT_HOT_MESSAGES_ORACLE_H

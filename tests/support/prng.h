@@ -29,7 +29,8 @@ static inline size_t prng_below(struct prng *prng, size_t bound)
 /* As many bits as chance has it: small and large numbers alike. */
 static inline uint64_t prng_any_size(struct prng *prng)
 {
-    return prng_next(prng) >> prng_below(prng, 64);
+    const uint64_t number = prng_next(prng);
+    return number >> prng_below(prng, 64);
 }
 
 #endif
