@@ -18,6 +18,8 @@
 
 /* Announced in Capabilities: leaves room for some 5,000 entries of overhead in receivers that take 4 MiB (CLIENTS, decision 6). */
 #define LIMIT_BATCH_TOTAL_BYTES 3670016
+/* What the compressed entries of one BatchUpdateBlobs decode to, all together; larger blobs are streamed. */
+#define LIMIT_BATCH_DECODED_BYTES (16 * MIB)
 /* Taken in: clients overshoot, and 100,000 digests to FindMissingBlobs are 7.2 MiB. */
 #define LIMIT_MESSAGE_BYTES (16 * MIB)
 /* Sent out: every client library takes 4 MiB by default. */
@@ -33,6 +35,8 @@
 #define LIMIT_INLINE_BYTES (1 * MIB)
 /* A Tree that is read whole for the completeness check. */
 #define LIMIT_TREE_BYTES (64 * MIB)
+/* Trees and Directories that one completeness check reads, all together. Outputs of one action are far below. */
+#define LIMIT_COMPLETENESS_BYTES (4 * LIMIT_TREE_BYTES)
 /* Directories that one GetTree visits; and nesting is bounded by it, since the walk is not recursive. */
 #define LIMIT_TREE_DIRECTORIES 1000000
 

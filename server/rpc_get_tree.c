@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ContentAddressableStorage.GetTree: the pages of server/tree_pages.h as a stream. Each page is made when the one before has left. */
+#include <stdlib.h>
+
+#include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
+#include "server/methods.h"
+#include "server/server.h"
+#include "server/tree_pages.h"
+
+struct state {
+    struct tree_pages pages;
+    bool last_sent;
+};
+
+static bool start(struct call *call, struct state *state, const struct message *message, struct status *status);
+static void go_on(struct call *call, void *state);
+static void send_page(struct call *call, struct state *state);
+
+static void on_message(struct call *call, void *state, const struct message *message)
+{
+    struct status status = {0};
+    if (start(call, state, message, &status))
+        go_on(call, state);
+    else
+        call_fail(call, &status);
+}
+
+static bool start(struct call *call, struct state *state, const struct message *message, struct status *status)
+{
+    const Build__Bazel__Remote__Execution__V2__GetTreeRequest *const request =
+        (const void *)call_unpack(call, message, &build__bazel__remote__execution__v2__get_tree_request__descriptor,
+                                  status);
+    if (request == NULL || !call_check_instance(call, bytes_of_string(request->instance_name), status))
+        return false;
+    if (request->root_digest == NULL)
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "GetTreeRequest: root_digest is not set");
+    struct digest root;
+    if (!digest_parse((enum digest_function)request->digest_function, bytes_of_string(request->root_digest->hash),
+                      request->root_digest->size_bytes, &root, status)) {
+        status_prefix(status, "root_digest");
+        return false;
+    }
+    return tree_pages_start(&state->pages, call_server(call)->durability, call_arena(call), &root, request->page_size,
+                            bytes_of_string(request->page_token), status);
+}
+
+static void go_on(struct call *call, void *state_memory)
+{
+    struct state *const state = state_memory;
+    struct status status = {0};
+    enum tree_pages_state next;
+    if (call_cancelled(call)) {
+        status_fail(&status, STATUS_CANCELLED, "the client is gone");
+        call_fail(call, &status);
+        return;
+    }
+    if (!tree_pages_next(&state->pages, &next, &status)) {
+        call_fail(call, &status);
+        return;
+    }
+    if (next == TREE_PAGES_UNFINISHED) {
+        call_resume(call, go_on); /* behind others that want a worker */
+        return;
+    }
+    state->last_sent = next == TREE_PAGES_LAST;
+    send_page(call, state);
+}
+
+static void send_page(struct call *call, struct state *state)
+{
+    size_t length;
+    uint8_t *const page = byte_builder_release(&state->pages.page, &length);
+    grpc_slice slice = grpc_empty_slice();
+    if (length > 0)
+        slice = grpc_slice_new(page, length, free);
+    else
+        free(page);
+    call_send(call, &slice, 1);
+}
+
+static void on_sent(struct call *call, void *state_memory)
+{
+    const struct state *const state = state_memory;
+    if (state->last_sent)
+        call_finish(call);
+    else
+        go_on(call, state_memory);
+}
+
+static void on_free(struct call *call, void *state_memory)
+{
+    (void)call;
+    struct state *const state = state_memory;
+    tree_pages_end(&state->pages);
+}
+
+const struct method rpc_get_tree = {
+    .path = "/build.bazel.remote.execution.v2.ContentAddressableStorage/GetTree",
+    .kind = METHOD_SERVER_STREAM,
+    .role = ROLE_READ,
+    .state_bytes = sizeof(struct state),
+    .on_message = on_message,
+    .on_sent = on_sent,
+    .on_free = on_free,
+};

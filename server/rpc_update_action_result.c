@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ActionCache.UpdateActionResult: stores the client's bytes of the result, unknown fields and all. What it names may still be missing; that is
+ * looked at when it is asked for (CLIENTS, decision 9). The last writer wins.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/crc32c.h"
+#include "proto/hot_messages.h"
+#include "server/action_answer.h"
+#include "server/completeness.h"
+#include "server/methods.h"
+#include "server/server.h"
+#include "store/action_record.h"
+
+enum { WRITER_BYTES_MAX = 512, TOOL_BYTES_MAX = 256 };
+
+struct state {
+    struct call *call;
+    struct bytes result;
+    struct bytes payload[4]; /* fixed part, instance, writer, result */
+    uint8_t fixed[ACTION_RECORD_FIXED_BYTES];
+    char writer[WRITER_BYTES_MAX];
+    struct record record;
+    struct commit_request commit;
+    struct status committed;
+};
+
+static bool make_record(struct call *call, struct state *state, const struct message *message, struct status *status);
+static bool decode(struct call *call, const struct message *message, struct update_action_result_request *request,
+                   struct digest *action, struct status *status);
+static struct bytes writer_text(struct call *call, char text[WRITER_BYTES_MAX]);
+static void on_committed(struct ack *ack, const struct status *result);
+static void reply(struct call *call, void *state);
+
+static void on_message(struct call *call, void *state_memory, const struct message *message)
+{
+    struct state *const state = state_memory;
+    struct status status = {0};
+    if (!make_record(call, state, message, &status)) {
+        call_fail(call, &status);
+        return;
+    }
+    commit_submit(durability_commit(call_server(call)->durability, LANE_SMALL), &state->commit);
+}
+
+static bool make_record(struct call *call, struct state *state, const struct message *message, struct status *status)
+{
+    struct update_action_result_request request;
+    struct digest action;
+    if (!decode(call, message, &request, &action, status))
+        return false;
+    const struct server *const server = call_server(call);
+    const struct action_record record = {
+        .written_wall_ns = clock_wall_ns(server->clock),
+        .node_uid = server->store->node_uid,
+        .instance = request.instance_name,
+        .writer = writer_text(call, state->writer),
+        .result = request.action_result,
+    };
+    action_record_fixed_put(state->fixed, &record);
+    state->call = call;
+    state->result = record.result;
+    state->payload[0] = bytes_of(state->fixed, sizeof(state->fixed));
+    state->payload[1] = record.instance;
+    state->payload[2] = record.writer;
+    state->payload[3] = record.result;
+
+    const struct bytes_list payload = {.parts = state->payload, .count = ARRAY_LENGTH(state->payload)};
+    state->record = (struct record){
+        .kind = RECORD_ACTION,
+        .digest = action,
+        .payload = payload,
+        .payload_bytes = bytes_list_length(payload),
+        .payload_crc32c = crc32c_list(0, payload),
+    };
+    state->commit = (struct commit_request){
+        .record = &state->record,
+        .instance = request.instance_name,
+        .ack = {.done = on_committed},
+    };
+    return true;
+}
+
+static bool decode(struct call *call, const struct message *message, struct update_action_result_request *request,
+                   struct digest *action, struct status *status)
+{
+    if (!update_action_result_decode(message->parts, call_arena(call), request, status) ||
+        !call_check_instance(call, request->instance_name, status))
+        return false;
+    if (!request->has_action_digest)
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "UpdateActionResultRequest: action_digest is not set");
+    if (!request->has_action_result)
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "UpdateActionResultRequest: action_result is not set");
+    const enum digest_function function = (enum digest_function)request->digest_function;
+    if (!digest_parse(function, request->action_digest.hash_hex, request->action_digest.size_bytes, action, status)) {
+        status_prefix(status, "action_digest");
+        return false;
+    }
+    char text[DIGEST_TEXT_BYTES_MAX];
+    if (request->action_result.length > LIMIT_ACTION_RESULT_BYTES)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "the result of action %s has %zu bytes, at most %" PRIu64
+                           " are stored; output directories as Trees take less",
+                           digest_text(action, text), request->action_result.length,
+                           (uint64_t)LIMIT_ACTION_RESULT_BYTES);
+    if (!action_result_check(request->action_result, function, call_arena(call), status)) {
+        status_prefix(status, "the result of action %s", digest_text(action, text));
+        return false;
+    }
+    return true;
+}
+
+/* Tool and peer, for provenance. */
+static struct bytes writer_text(struct call *call, char text[WRITER_BYTES_MAX])
+{
+    struct bytes tool = call_tool_name(call);
+    if (tool.length > TOOL_BYTES_MAX)
+        tool.length = TOOL_BYTES_MAX;
+    tool.length = bytes_utf8_prefix(tool);
+    const int length = snprintf(text, WRITER_BYTES_MAX, "%.*s %s", (int)tool.length,
+                                tool.length > 0 ? (const char *)tool.data : "", call_peer(call));
+    ASSERT(length > 0);
+    return bytes_of(text, strlen(text));
+}
+
+/* On the ack thread. */
+static void on_committed(struct ack *ack, const struct status *result)
+{
+    struct state *const state = CONTAINER_OF(ack, struct state, commit.ack);
+    state->committed = *result;
+    call_resume(state->call, reply);
+}
+
+static void reply(struct call *call, void *state_memory)
+{
+    const struct state *const state = state_memory;
+    if (state->committed.code != STATUS_OK) {
+        call_fail(call, &state->committed);
+        return;
+    }
+    const struct bytes metadata = action_answer_metadata(state->result);
+    grpc_slice response = grpc_slice_malloc(state->result.length + metadata.length);
+    uint8_t *const to = GRPC_SLICE_START_PTR(response);
+    if (state->result.length > 0)
+        memcpy(to, state->result.data, state->result.length);
+    if (metadata.length > 0)
+        memcpy(to + state->result.length, metadata.data, metadata.length);
+    call_reply(call, &response, 1);
+}
+
+const struct method rpc_update_action_result = {
+    .path = "/build.bazel.remote.execution.v2.ActionCache/UpdateActionResult",
+    .kind = METHOD_UNARY,
+    .role = ROLE_WRITE_AC,
+    .state_bytes = sizeof(struct state),
+    .on_message = on_message,
+};
