@@ -2,6 +2,7 @@
 #include "store/store.h"
 
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -11,6 +12,7 @@
 enum { FORMAT_LINE_BYTES = 64 };
 
 static bool prepare_directory(struct store *store, struct status *status);
+static bool sync_parent(struct store *store, struct status *status);
 static bool check_format(struct store *store, struct status *status);
 static bool write_format(struct store *store, const char *path, struct status *status);
 static bool parse_format(struct store *store, const char *line, struct status *status);
@@ -68,12 +70,23 @@ static bool prepare_directory(struct store *store, struct status *status)
     char *lock_path = join(store->directory, "LOCK");
     if (lock_path == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a path");
-    const bool ok = io_make_directory(store->io, store->directory, status) &&
+    const bool ok = io_make_directory(store->io, store->directory, status) && sync_parent(store, status) &&
                     io_lock(store->io, lock_path, &store->lock_fd, status) &&
                     check_format(store, status) &&
                     io_make_directory(store->io, store->segments_directory, status) &&
                     io_sync_directory(store->io, store->directory, status);
     free(lock_path);
+    return ok;
+}
+
+/* The data directory's own name must survive, too. */
+static bool sync_parent(struct store *store, struct status *status)
+{
+    char *parent = strdup(store->directory);
+    if (parent == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a path");
+    const bool ok = io_sync_directory(store->io, dirname(parent), status);
+    free(parent);
     return ok;
 }
 

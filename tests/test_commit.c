@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What group commit promises: an acknowledgement means "on disk", many share one sync, a failed sync is final, a full disk
+ * is not. On the simulated disk, with the real threads.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "tests/support/store_rig.h"
+#include "tests/support/test_run.h"
+
+static struct store_rig rig;
+
+static void start(void)
+{
+    store_rig_start(&rig, STORE_RIG_SIMULATED);
+}
+
+static void end(void)
+{
+    store_rig_end(&rig);
+}
+
+/* `count` small blobs of different contents, all in flight at once. Returns how many were acknowledged. */
+static size_t put_together(struct store_put *puts, uint8_t **data, size_t count, uint64_t seed, struct status *last)
+{
+    size_t acknowledged = 0;
+    struct status status;
+    for (size_t i = 0; i < count; i++) {
+        data[i] = seeded_bytes(seed + i, 1000);
+        ck_assert(store_put_start(&rig, &puts[i], bytes_of(data[i], 1000), &status));
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (store_put_finish(&puts[i], &status))
+            acknowledged++;
+        else
+            *last = status;
+    }
+    return acknowledged;
+}
+
+START_TEST(sixteen_concurrent_uploads_share_at_most_two_syncs)
+{
+    struct store_put puts[16];
+    uint8_t *data[16];
+    struct status status = {0};
+    io_sim_set_sync_delay(rig.sim, 57 * NS_PER_MS);
+    const uint64_t before = store_rig_syncs(&rig);
+    ck_assert_uint_eq(put_together(puts, data, 16, 1, &status), 16);
+    const uint64_t syncs = store_rig_syncs(&rig) - before;
+    ck_assert_uint_ge(syncs, 1);
+    ck_assert_uint_le(syncs, 2);
+    for (size_t i = 0; i < 16; i++)
+        free(data[i]);
+}
+END_TEST
+
+START_TEST(uploads_one_after_the_other_take_a_sync_each)
+{
+    const uint64_t before = store_rig_syncs(&rig);
+    for (uint64_t i = 0; i < 10; i++) {
+        struct digest digest;
+        struct status status;
+        uint8_t *data = seeded_bytes(i, 100);
+        ck_assert_msg(store_rig_put(&rig, bytes_of(data, 100), &digest, &status), "%s", status.message);
+        free(data);
+    }
+    ck_assert_uint_eq(store_rig_syncs(&rig) - before, 10);
+}
+END_TEST
+
+START_TEST(an_acknowledged_blob_survives_a_power_cut_right_after)
+{
+    const size_t lengths[] = {1, 63, 64, 65, 4000, 1 << 20, (1 << 20) + 1, 3000000, 20000000};
+    for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
+        uint8_t *data = seeded_bytes(i, lengths[i]);
+        const struct bytes bytes = bytes_of(data, lengths[i]);
+        struct digest digest;
+        struct status status;
+        ck_assert_msg(store_rig_put(&rig, bytes, &digest, &status), "%s", status.message);
+        ck_assert(store_rig_reads(&rig, &digest, bytes));
+        store_rig_crash(&rig, i, IO_SIM_CRASH_NOTHING);
+        store_rig_open(&rig);
+        ck_assert(store_rig_has(&rig, &digest));
+        ck_assert(store_rig_reads(&rig, &digest, bytes));
+        free(data);
+    }
+}
+END_TEST
+
+START_TEST(a_failed_sync_is_never_turned_into_ok)
+{
+    enum { WAITING = 100 };
+    static struct store_put puts[WAITING];
+    uint8_t *data[WAITING];
+    struct status status;
+    struct digest before;
+    uint8_t *old = seeded_bytes(77, 5000);
+    ck_assert(store_rig_put(&rig, bytes_of(old, 5000), &before, &status));
+
+    /* It would succeed on repeat. */
+    io_sim_fail(rig.sim, IO_SIM_SYNC, 1, EIO, IO_SIM_ONCE);
+    io_sim_set_sync_delay(rig.sim, 20 * NS_PER_MS);
+    status.code = STATUS_OK;
+    ck_assert_uint_eq(put_together(puts, data, WAITING, 1000, &status), 0);
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_READ_ONLY), 1);
+    ck_assert(durability_failed(rig.durability, &status));
+    ck_assert_int_eq(rig.failure.code, STATUS_UNAVAILABLE);
+
+    /* Later writes are refused, and what was durable is served. */
+    struct digest later;
+    ck_assert(!store_rig_put(&rig, bytes_of("later", 5), &later, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    ck_assert(store_rig_reads(&rig, &before, bytes_of(old, 5000)));
+
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_RANDOM);
+    store_rig_open(&rig);
+    ck_assert(store_rig_reads(&rig, &before, bytes_of(old, 5000)));
+    for (size_t i = 0; i < WAITING; i++) {
+        store_rig_reads(&rig, &puts[i].digest, bytes_of(data[i], 1000)); /* there whole, or not there */
+        free(data[i]);
+    }
+    ck_assert(store_rig_put(&rig, bytes_of("later", 5), &later, &status));
+    free(old);
+}
+END_TEST
+
+START_TEST(nothing_is_visible_before_it_is_durable)
+{
+    struct store_put put;
+    struct status status;
+    uint8_t *data = seeded_bytes(5, 2000);
+    io_sim_set_sync_delay(rig.sim, 200 * NS_PER_MS);
+    ck_assert(store_put_start(&rig, &put, bytes_of(data, 2000), &status));
+    const struct digest digest = put.digest;
+    while (segment_log_pending_seq(durability_store(rig.durability)->logs[LANE_SMALL]) == 0) {
+    }
+    ck_assert(!store_rig_has(&rig, &digest));
+    ck_assert(store_put_finish(&put, &status));
+    ck_assert(store_rig_has(&rig, &digest));
+    free(data);
+}
+END_TEST
+
+START_TEST(the_same_blob_many_times_at_once_is_written_once)
+{
+    enum { WRITERS = 64 };
+    static struct store_put puts[WRITERS];
+    struct status status;
+    uint8_t *data = seeded_bytes(9, 50000);
+    io_sim_set_sync_delay(rig.sim, 10 * NS_PER_MS);
+    const int64_t before = metrics_get(&rig.metrics, METRIC_RECORD_BYTES_APPENDED);
+    for (size_t i = 0; i < WRITERS; i++)
+        ck_assert(store_put_start(&rig, &puts[i], bytes_of(data, 50000), &status));
+    for (size_t i = 0; i < WRITERS; i++)
+        ck_assert(store_put_finish(&puts[i], &status));
+    const int64_t appended = metrics_get(&rig.metrics, METRIC_RECORD_BYTES_APPENDED) - before;
+    ck_assert_int_eq(appended, (int64_t)record_stored_bytes(50000));
+    free(data);
+}
+END_TEST
+
+START_TEST(a_full_disk_refuses_with_numbers_and_is_survived_without_a_restart)
+{
+    struct status status = {0};
+    struct digest digest;
+    struct digest first;
+    uint8_t *data = seeded_bytes(3, 1 << 20);
+    ck_assert(store_rig_put(&rig, bytes_of(data, 1000), &first, &status));
+    io_sim_set_capacity(rig.sim, 1); /* what is allocated stays, nothing new can be */
+    uint64_t stored = 0;
+    while (stored < 100) {
+        data[0] = (uint8_t)stored;
+        if (!store_rig_put(&rig, bytes_of(data, 1 << 20), &digest, &status))
+            break;
+        stored++;
+    }
+    ck_assert_uint_lt(stored, 100);
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status.message, "bytes are free"));
+    data[0] = 0;
+    ck_assert(store_rig_has(&rig, &first));
+    ck_assert(!durability_failed(rig.durability, NULL));
+
+    io_sim_set_capacity(rig.sim, 0);
+    bool ok = false;
+    for (int tries = 0; !ok && tries < 100; tries++) {
+        ok = store_rig_put(&rig, bytes_of(data, 1 << 20), &digest, &status);
+        if (!ok) {
+            ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+            nanosleep(&(struct timespec){.tv_nsec = 50 * NS_PER_MS}, NULL);
+        }
+    }
+    ck_assert(ok);
+    free(data);
+}
+END_TEST
+
+/* For n = 1, 2, ...: the nth write, sync or allocation fails, once. Acknowledged implies there after a power cut. */
+static void check_nth_failure(enum io_sim_operation operation, int error_number)
+{
+    for (uint64_t n = 1;; n++) {
+        struct digest digests[12];
+        bool acknowledged[12];
+        uint8_t *data[12];
+        struct status status;
+        io_sim_fail(rig.sim, operation, n, error_number, IO_SIM_ONCE);
+        const uint64_t failures = io_sim_failures(rig.sim);
+        for (size_t i = 0; i < 12; i++) {
+            const size_t length = i % 4 == 3 ? 2500000 : 900000 + i;
+            data[i] = seeded_bytes(n * 100 + i, length);
+            acknowledged[i] = store_rig_put(&rig, bytes_of(data[i], length), &digests[i], &status);
+        }
+        io_sim_fail_nothing(rig.sim);
+        const bool met = io_sim_failures(rig.sim) != failures;
+        store_rig_crash(&rig, n, IO_SIM_CRASH_RANDOM);
+        store_rig_open(&rig);
+        for (size_t i = 0; i < 12; i++) {
+            const bool there =
+                store_rig_reads(&rig, &digests[i], bytes_of(data[i], (size_t)digests[i].size_bytes));
+            ck_assert_int_eq(there, store_rig_has(&rig, &digests[i]));
+            ck_assert_msg(there || !acknowledged[i], "blob %zu was acknowledged and is gone (n = %d)", i, (int)n);
+            free(data[i]);
+        }
+        if (!met)
+            break;
+    }
+}
+
+START_TEST(acknowledged_implies_durable_whichever_write_fails)
+{
+    check_nth_failure(IO_SIM_PWRITEV, EIO);
+}
+END_TEST
+
+START_TEST(acknowledged_implies_durable_whichever_sync_fails)
+{
+    check_nth_failure(IO_SIM_SYNC, EIO);
+}
+END_TEST
+
+START_TEST(acknowledged_implies_durable_whichever_allocation_fails)
+{
+    check_nth_failure(IO_SIM_ALLOCATE, ENOSPC);
+}
+END_TEST
+
+START_TEST(short_and_interrupted_writes_lose_nothing)
+{
+    io_sim_set_transfer_max(rig.sim, 1000);
+    io_sim_set_interrupt_every(rig.sim, 3);
+    uint8_t *data = seeded_bytes(4, 300000);
+    struct digest digest;
+    struct status status;
+    ck_assert_msg(store_rig_put(&rig, bytes_of(data, 300000), &digest, &status), "%s", status.message);
+    store_rig_crash(&rig, 4, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    ck_assert(store_rig_reads(&rig, &digest, bytes_of(data, 300000)));
+    free(data);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("commit");
+    TCase *tests = tcase_create("group commit");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, start, end);
+    tcase_add_test(tests, sixteen_concurrent_uploads_share_at_most_two_syncs);
+    tcase_add_test(tests, uploads_one_after_the_other_take_a_sync_each);
+    tcase_add_test(tests, an_acknowledged_blob_survives_a_power_cut_right_after);
+    tcase_add_test(tests, a_failed_sync_is_never_turned_into_ok);
+    tcase_add_test(tests, nothing_is_visible_before_it_is_durable);
+    tcase_add_test(tests, the_same_blob_many_times_at_once_is_written_once);
+    tcase_add_test(tests, a_full_disk_refuses_with_numbers_and_is_survived_without_a_restart);
+    tcase_add_test(tests, acknowledged_implies_durable_whichever_write_fails);
+    tcase_add_test(tests, acknowledged_implies_durable_whichever_sync_fails);
+    tcase_add_test(tests, acknowledged_implies_durable_whichever_allocation_fails);
+    tcase_add_test(tests, short_and_interrupted_writes_lose_nothing);
+    suite_add_tcase(suite, tests);
+    return test_run(suite);
+}

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a directory as any stop left it to a store that serves exactly what was acknowledged, and never a wrong byte: power
+ * cuts, torn tails, a lost index, rot, files cut short. On the simulated disk, but for what concerns RocksDB.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+#include "store/blob_reader.h"
+#include "tests/support/prng.h"
+#include "tests/support/store_rig.h"
+#include "tests/support/test_run.h"
+
+static struct store_rig rig;
+
+static void start(void)
+{
+    store_rig_start(&rig, STORE_RIG_SIMULATED);
+}
+
+static void start_real(void)
+{
+    store_rig_start(&rig, STORE_RIG_REAL);
+}
+
+static void end(void)
+{
+    store_rig_end(&rig);
+}
+
+static size_t random_length(struct prng *prng)
+{
+    const size_t kinds[] = {1, 200, 4000, 70000, 900000, 1500000, 4000000, 8000000};
+    return 1 + prng_below(prng, kinds[prng_below(prng, ARRAY_LENGTH(kinds))]);
+}
+
+/* One blob or action result that was sent. */
+struct sent {
+    struct digest digest;
+    uint64_t seed;
+    size_t length;
+    bool action;
+    bool acknowledged;
+};
+
+static void check_sent(const struct sent *sent)
+{
+    uint8_t *data = seeded_bytes(sent->seed, sent->length);
+    if (sent->action) {
+        char expected[32];
+        snprintf(expected, sizeof(expected), "result %d", (int)sent->seed);
+        char *found = store_rig_action(&rig, &sent->digest, "some/instance");
+        ck_assert(found != NULL || !sent->acknowledged);
+        ck_assert(found == NULL || strcmp(found, expected) == 0);
+        free(found);
+    } else {
+        const bool there = store_rig_reads(&rig, &sent->digest, bytes_of(data, sent->length));
+        ck_assert_int_eq(there, store_rig_has(&rig, &sent->digest));
+        ck_assert_msg(there || !sent->acknowledged, "acknowledged and gone: seed %d, %zu bytes", (int)sent->seed,
+                      sent->length);
+    }
+    free(data);
+}
+
+enum { AT_ONCE = 16, ROUNDS = 50 };
+
+/* AT_ONCE puts in flight together; the power goes at the nth operation of the disk. */
+static void put_until_power_cut(struct prng *prng, struct sent *sent)
+{
+    static struct store_put puts[AT_ONCE];
+    uint8_t *data[AT_ONCE];
+    char results[AT_ONCE][32];
+    bool started[AT_ONCE];
+    struct status status;
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        sent[i].seed = prng_next(prng) & 0x7fffffff;
+        sent[i].action = prng_below(prng, 8) == 0;
+        sent[i].length = random_length(prng);
+        data[i] = seeded_bytes(sent[i].seed, sent[i].length);
+    }
+    io_sim_cut_power_at(rig.sim, 1 + prng_below(prng, 60));
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        started[i] = true;
+        if (sent[i].action) {
+            snprintf(results[i], sizeof(results[i]), "result %d", (int)sent[i].seed);
+            digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data[i], sent[i].length), &sent[i].digest);
+            store_put_start_action(&rig, &puts[i], &sent[i].digest, "some/instance", bytes_of_string(results[i]));
+        } else {
+            started[i] = store_put_start(&rig, &puts[i], bytes_of(data[i], sent[i].length), &status);
+            sent[i].digest = puts[i].digest;
+        }
+    }
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        sent[i].acknowledged = started[i] && store_put_finish(&puts[i], &status);
+        free(data[i]);
+    }
+}
+
+START_TEST(everything_acknowledged_is_there_after_power_cuts_at_random_moments)
+{
+    static struct sent sent[ROUNDS][AT_ONCE];
+    struct prng prng = {.state = 20261130};
+    size_t acknowledged = 0;
+    for (size_t round = 0; round < ROUNDS; round++) {
+        put_until_power_cut(&prng, sent[round]);
+        store_rig_crash(&rig, prng_next(&prng), (enum io_sim_crash_mode)prng_below(&prng, 3));
+        store_rig_open(&rig);
+        for (size_t i = 0; i < AT_ONCE; i++) {
+            check_sent(&sent[round][i]);
+            acknowledged += sent[round][i].acknowledged;
+        }
+        for (size_t i = 0; i < AT_ONCE && round > 0; i++)
+            check_sent(&sent[prng_below(&prng, round)][i]);
+    }
+    ck_assert_uint_gt(acknowledged, ROUNDS); /* else the test would show nothing */
+    for (size_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < AT_ONCE; i++)
+            check_sent(&sent[round][i]);
+    }
+}
+END_TEST
+
+/* Recovery is interrupted by a power cut at its nth operation, for n = 1, 2, ..., and then left to end. */
+START_TEST(recovery_can_be_interrupted_at_every_operation)
+{
+    struct prng prng = {.state = 7};
+    struct sent sent[AT_ONCE];
+    put_until_power_cut(&prng, sent);
+    store_rig_crash(&rig, 7, IO_SIM_CRASH_RANDOM);
+    for (uint64_t n = 1; n < 80; n++) {
+        struct status status;
+        io_sim_cut_power_at(rig.sim, n);
+        if (store_rig_try_open(&rig, &status))
+            store_rig_close(&rig);
+        io_sim_crash(rig.sim, n, IO_SIM_CRASH_RANDOM);
+        store_rig_remove_index(&rig);
+    }
+    store_rig_open(&rig);
+    for (size_t i = 0; i < AT_ONCE; i++)
+        check_sent(&sent[i]);
+}
+END_TEST
+
+static uint64_t newest_small_segment(void)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    uint64_t newest = 0;
+    struct status status;
+    struct store *store = durability_store(rig.durability);
+    ck_assert(segment_set_numbers(store->segments, &numbers, &count, &status));
+    for (size_t i = 0; i < count; i++) {
+        struct segment *segment = segment_set_pin(store->segments, numbers[i]);
+        if (segment->lane == LANE_SMALL && segment->end > SEGMENT_HEADER_BYTES)
+            newest = numbers[i];
+        segment_set_unpin(store->segments, segment);
+    }
+    free(numbers);
+    return newest;
+}
+
+/* What a kill leaves when the last append was cut off: bytes behind the last whole record. */
+static void leave_tail(const uint8_t *tail, size_t length)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    struct status status;
+    int fd = -1;
+    struct io *io = rig.sim != NULL ? io_sim_io(rig.sim) : io_posix();
+    const uint64_t number = newest_small_segment();
+    struct store *store = durability_store(rig.durability);
+    struct segment *segment = segment_set_pin(store->segments, number);
+    const uint64_t end = segment->end;
+    segment_set_unpin(store->segments, segment);
+    segment_path(path, store->segments_directory, number, "seg");
+    ck_assert(io_open(io, path, IO_OPEN_WRITE, &fd, &status));
+    const struct iovec part = {.iov_base = (void *)(uintptr_t)tail, .iov_len = length};
+    ck_assert(io_pwritev(io, fd, &part, 1, end, &status));
+    ck_assert(io_sync(io, fd, &status));
+    io_close(io, fd);
+}
+
+START_TEST(a_torn_tail_does_not_stop_the_start)
+{
+    struct digest digests[100];
+    uint8_t *data[100];
+    struct status status;
+    for (size_t i = 0; i < 100; i++) {
+        data[i] = seeded_bytes(i, 500 + i);
+        ck_assert(store_rig_put(&rig, bytes_of(data[i], 500 + i), &digests[i], &status));
+    }
+    for (size_t n = 1; n <= 200; n++) {
+        /* The beginning of a valid further record, random bytes, zeros. */
+        uint8_t *tail = seeded_bytes(n, 200);
+        if (n % 3 == 0) {
+            struct record_header header = {.magic = RECORD_MAGIC, .version = FORMAT_VERSION, .kind = RECORD_BLOB,
+                                           .digest_function = DIGEST_FUNCTION_SHA256, .payload_bytes = 500,
+                                           .blob_size = 500, .digest_bytes = 32};
+            const uint64_t number = newest_small_segment();
+            struct segment *segment = segment_set_pin(durability_store(rig.durability)->segments, number);
+            header.seq = segment->last_seq + 1;
+            record_header_seal(&header, segment->uid);
+            segment_set_unpin(durability_store(rig.durability)->segments, segment);
+            memcpy(tail, &header, sizeof(header));
+        } else if (n % 3 == 1) {
+            memset(tail, 0, 200);
+        }
+        leave_tail(tail, n);
+        free(tail);
+        store_rig_crash(&rig, n, IO_SIM_CRASH_EVERYTHING);
+        store_rig_open(&rig);
+        ck_assert_uint_eq(rig.report.tails_cut, n % 3 == 1 ? 0 : 1);
+        for (size_t i = 0; i < 100; i++)
+            ck_assert(store_rig_reads(&rig, &digests[i], bytes_of(data[i], 500 + i)));
+        struct digest fresh;
+        uint8_t *more = seeded_bytes(10000 + n, 300);
+        ck_assert(store_rig_put(&rig, bytes_of(more, 300), &fresh, &status));
+        store_rig_crash(&rig, n, IO_SIM_CRASH_NOTHING);
+        store_rig_open(&rig);
+        ck_assert(store_rig_reads(&rig, &fresh, bytes_of(more, 300)));
+        ck_assert(store_rig_put(&rig, bytes_of(more, 299), &fresh, &status)); /* the newest segment is not empty */
+        free(more);
+    }
+    for (size_t i = 0; i < 100; i++)
+        free(data[i]);
+}
+END_TEST
+
+/* Blobs of both lanes and action results of two instances; one blob is forgotten. */
+struct mixed {
+    struct digest digests[40];
+    uint8_t *data[40];
+    size_t lengths[40];
+    struct digest action;
+    struct digest forgotten;
+};
+
+static void put_mixed(struct mixed *mixed)
+{
+    struct status status;
+    struct prng prng = {.state = 99};
+    for (size_t i = 0; i < 40; i++) {
+        mixed->lengths[i] = random_length(&prng) / 2 + 1;
+        mixed->data[i] = seeded_bytes(5000 + i, mixed->lengths[i]);
+        ck_assert(store_rig_put(&rig, bytes_of(mixed->data[i], mixed->lengths[i]), &mixed->digests[i], &status));
+    }
+    mixed->action = mixed->digests[0];
+    ck_assert(store_rig_put_action(&rig, &mixed->action, "one", bytes_of_string("first"), &status));
+    ck_assert(store_rig_put_action(&rig, &mixed->action, "two", bytes_of_string("other"), &status));
+    ck_assert(store_rig_put_action(&rig, &mixed->action, "one", bytes_of_string("second"), &status));
+
+    struct place place;
+    struct store *store = durability_store(rig.durability);
+    ck_assert(store_rig_put(&rig, bytes_of("to be forgotten", 15), &mixed->forgotten, &status));
+    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &mixed->forgotten), false, &place));
+    durability_forget(rig.durability, &mixed->forgotten, NULL, place, RECORD_BLOB, FORGET_PURGED);
+    struct digest after;
+    ck_assert(store_rig_put(&rig, bytes_of("after it", 8), &after, &status)); /* the FORGET is durable before this */
+}
+
+static void check_mixed(const struct mixed *mixed)
+{
+    for (size_t i = 0; i < 40; i++)
+        ck_assert(store_rig_reads(&rig, &mixed->digests[i], bytes_of(mixed->data[i], mixed->lengths[i])));
+    char *one = store_rig_action(&rig, &mixed->action, "one");
+    char *two = store_rig_action(&rig, &mixed->action, "two");
+    char *three = store_rig_action(&rig, &mixed->action, "three");
+    ck_assert_str_eq(one, "second");
+    ck_assert_str_eq(two, "other");
+    ck_assert_ptr_null(three);
+    ck_assert(!store_rig_has(&rig, &mixed->forgotten));
+    free(one);
+    free(two);
+}
+
+static void free_mixed(struct mixed *mixed)
+{
+    for (size_t i = 0; i < 40; i++)
+        free(mixed->data[i]);
+}
+
+START_TEST(a_clean_restart_recovers_nothing_and_has_everything)
+{
+    struct mixed mixed;
+    put_mixed(&mixed);
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    ck_assert(!rig.report.index_rebuilt);
+    ck_assert_uint_eq(rig.report.records_recovered, 0);
+    ck_assert_uint_eq(rig.report.tails_cut, 0);
+    check_mixed(&mixed);
+    free_mixed(&mixed);
+}
+END_TEST
+
+START_TEST(a_deleted_index_is_rebuilt_from_the_segments_alone)
+{
+    struct mixed mixed;
+    put_mixed(&mixed);
+    store_rig_close(&rig);
+    store_rig_remove_index(&rig);
+    store_rig_open(&rig);
+    check_mixed(&mixed);
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    ck_assert_uint_eq(rig.report.records_recovered, 0);
+    check_mixed(&mixed);
+    free_mixed(&mixed);
+}
+END_TEST
+
+START_TEST(segments_without_footers_are_walked_for_the_same_set)
+{
+    struct mixed mixed;
+    put_mixed(&mixed);
+    store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    check_mixed(&mixed);
+    free_mixed(&mixed);
+}
+END_TEST
+
+/* Turns one byte of a record of a stopped store over. */
+static void rot(uint64_t segment, uint64_t offset)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    char directory[TEMP_DIR_PATH_BYTES_MAX + 16];
+    snprintf(directory, sizeof(directory), "%s/segments", rig.directory.path);
+    segment_path(path, directory, segment, "seg");
+    io_sim_corrupt(rig.sim, path, offset, 0x10);
+}
+
+static void check_rot(bool after_crash, uint64_t offset_in_record)
+{
+    struct digest digests[30];
+    uint8_t *data[30];
+    struct status status;
+    struct store *store = durability_store(rig.durability);
+    for (size_t i = 0; i < 30; i++) {
+        data[i] = seeded_bytes(i, 3000);
+        ck_assert(store_rig_put(&rig, bytes_of(data[i], 3000), &digests[i], &status));
+    }
+    struct place place;
+    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &digests[12]), false, &place));
+    if (after_crash)
+        store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
+    else
+        store_rig_close(&rig);
+    rot(place.segment, place.offset + offset_in_record);
+    store_rig_open(&rig);
+    for (size_t i = 0; i < 30; i++) {
+        if (i == 12)
+            continue;
+        ck_assert_msg(store_rig_reads(&rig, &digests[i], bytes_of(data[i], 3000)), "blob %zu", i);
+    }
+    uint8_t *found = NULL;
+    const bool ok = blob_read_whole(durability_store(rig.durability), &digests[12], UINT64_MAX, &found, &place, &status);
+    ck_assert(found == NULL);
+    ck_assert(ok || status.code == STATUS_DATA_LOSS);
+    for (size_t i = 0; i < 30; i++)
+        free(data[i]);
+}
+
+START_TEST(one_rotten_payload_costs_that_record_alone)
+{
+    check_rot(false, RECORD_HEADER_BYTES + 77);
+}
+END_TEST
+
+START_TEST(one_rotten_header_costs_that_record_alone)
+{
+    check_rot(false, 70);
+}
+END_TEST
+
+START_TEST(one_rotten_payload_in_an_unsealed_segment_costs_that_record_alone)
+{
+    check_rot(true, RECORD_HEADER_BYTES + 77);
+}
+END_TEST
+
+START_TEST(one_rotten_header_in_an_unsealed_segment_costs_that_record_alone)
+{
+    check_rot(true, 8);
+}
+END_TEST
+
+START_TEST(a_segment_cut_short_is_reported_missing_and_the_store_starts)
+{
+    struct digest digests[100];
+    uint8_t *data[100];
+    struct status status;
+    for (size_t i = 0; i < 100; i++) {
+        data[i] = seeded_bytes(i, 50000);
+        ck_assert(store_rig_put(&rig, bytes_of(data[i], 50000), &digests[i], &status));
+    }
+    const uint64_t number = newest_small_segment();
+    store_rig_close(&rig);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    char directory[TEMP_DIR_PATH_BYTES_MAX + 16];
+    int fd = -1;
+    uint64_t size = 0;
+    snprintf(directory, sizeof(directory), "%s/segments", rig.directory.path);
+    segment_path(path, directory, number, "seg");
+    ck_assert(io_open(io_posix(), path, IO_OPEN_WRITE, &fd, &status));
+    ck_assert(io_size(io_posix(), fd, &size, &status));
+    ck_assert(io_truncate(io_posix(), fd, size - 1000000, &status));
+    io_close(io_posix(), fd);
+
+    store_rig_open(&rig);
+    size_t missing = 0;
+    for (size_t i = 0; i < 100; i++) {
+        const bool there = store_rig_reads(&rig, &digests[i], bytes_of(data[i], 50000));
+        ck_assert_int_eq(there, store_rig_has(&rig, &digests[i]));
+        missing += !there;
+    }
+    ck_assert_uint_ge(missing, 19);
+    ck_assert_uint_le(missing, 21);
+    ck_assert_uint_eq(rig.report.entries_dropped, missing);
+    for (size_t i = 0; i < 100; i++) {
+        ck_assert(store_rig_put(&rig, bytes_of(data[i], 50000), &digests[i], &status));
+        ck_assert(store_rig_reads(&rig, &digests[i], bytes_of(data[i], 50000)));
+        free(data[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_second_process_is_told_that_the_store_is_taken)
+{
+    struct store_rig other = rig;
+    struct status status = {0};
+    struct metrics metrics = {0};
+    other.metrics = metrics;
+    ck_assert(!store_rig_try_open(&other, &status));
+    ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
+}
+END_TEST
+
+START_TEST(a_directory_of_something_else_is_left_alone)
+{
+    char path[TEMP_DIR_PATH_BYTES_MAX + 16];
+    struct status status = {0};
+    int fd = -1;
+    store_rig_close(&rig);
+    snprintf(path, sizeof(path), "%s/FORMAT", rig.directory.path);
+    ck_assert(io_unlink(io_posix(), path, &status));
+    ck_assert(!store_rig_try_open(&rig, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert(io_open(io_posix(), path, IO_OPEN_CREATE_NEW, &fd, &status));
+    const struct iovec part = {.iov_base = (char[]){"varve 99 0123456789abcdef\n"}, .iov_len = 26};
+    ck_assert(io_pwritev(io_posix(), fd, &part, 1, 0, &status));
+    io_close(io_posix(), fd);
+    ck_assert(!store_rig_try_open(&rig, &status));
+    ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("recovery");
+    TCase *simulated = tcase_create("simulated disk");
+    tcase_set_timeout(simulated, 280);
+    tcase_add_checked_fixture(simulated, start, end);
+    tcase_add_test(simulated, everything_acknowledged_is_there_after_power_cuts_at_random_moments);
+    tcase_add_test(simulated, recovery_can_be_interrupted_at_every_operation);
+    tcase_add_test(simulated, a_torn_tail_does_not_stop_the_start);
+    tcase_add_test(simulated, a_clean_restart_recovers_nothing_and_has_everything);
+    tcase_add_test(simulated, a_deleted_index_is_rebuilt_from_the_segments_alone);
+    tcase_add_test(simulated, segments_without_footers_are_walked_for_the_same_set);
+    tcase_add_test(simulated, one_rotten_payload_costs_that_record_alone);
+    tcase_add_test(simulated, one_rotten_header_costs_that_record_alone);
+    tcase_add_test(simulated, one_rotten_payload_in_an_unsealed_segment_costs_that_record_alone);
+    tcase_add_test(simulated, one_rotten_header_in_an_unsealed_segment_costs_that_record_alone);
+    suite_add_tcase(suite, simulated);
+    TCase *real = tcase_create("real disk");
+    tcase_set_timeout(real, 120);
+    tcase_add_checked_fixture(real, start_real, end);
+    tcase_add_test(real, a_clean_restart_recovers_nothing_and_has_everything);
+    tcase_add_test(real, a_deleted_index_is_rebuilt_from_the_segments_alone);
+    tcase_add_test(real, a_segment_cut_short_is_reported_missing_and_the_store_starts);
+    tcase_add_test(real, a_second_process_is_told_that_the_store_is_taken);
+    tcase_add_test(real, a_directory_of_something_else_is_left_alone);
+    suite_add_tcase(suite, real);
+    return test_run(suite);
+}
