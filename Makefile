@@ -200,6 +200,35 @@ benches: $(BENCHES)
 unit-%: $(BUILD)/tests/test_%
 	@tests/run -v $(VARIANT) test_$*
 
+# ---- fuzzing: clang's libFuzzer over base and proto, with those helpers of tests that they share
+FUZZ_SECONDS ?= $(or $(SECONDS),60)
+FUZZ_FLAGS := $(COMMON) -O1 -DFAILPOINTS -fsanitize=address,undefined -fno-sanitize-recover=all
+FUZZED := $(foreach folder,base proto,$(call folder_sources,$(folder))) \
+  tests/support/flat_walk.c tests/support/hot_messages_oracle.c tests/support/parts.c
+FUZZED_O := $(FUZZED:%.c=build/fuzz/objects/%.o) $(GEN_C:$(GEN)/%.c=build/fuzz/objects/gen/%.o)
+
+.PHONY: fuzz fuzzers
+fuzz:
+	@$(call packages,build lint)
+	@+$(MAKE) --no-print-directory $(parallel) fuzzers
+	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZERS:build/fuzz/%=%)
+fuzzers: $(FUZZERS)
+
+build/fuzz/objects/gen/%.o: $(GEN)/%.c $(GEN_H)
+	@mkdir -p $(@D)
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -w -I$(GEN) -c -o $@ $<
+
+build/fuzz/objects/%.o: %.c | $(GEN_H) $(DESCRIPTORS)
+	@mkdir -p $(@D)
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link $(WARNINGS) -MMD -MP -c -o $@ $<
+
+build/fuzz/libfuzzed.a: $(FUZZED_O)
+	@rm -f $@
+	ar rcs $@ $^
+
+build/fuzz/fuzz_%: build/fuzz/objects/tests/fuzz/fuzz_%.o build/fuzz/libfuzzed.a
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
 # ---- lint
 C_SOURCES := $(sort $(wildcard $(FOLDERS:%=%/*.c) tests/*.c tests/*/*.c bench/*.c))
 C_HEADERS := $(sort $(wildcard $(FOLDERS:%=%/*.h) tests/*.h tests/*/*.h bench/*.h))
@@ -263,5 +292,5 @@ compile_commands.json: $(GEN_H) $(DESCRIPTORS)
 	  END { print n ? "\n]" : "[]" }' >$@
 
 .SECONDARY:
--include $(shell find build/tidy -name '*.d' 2>/dev/null)
+-include $(shell find build/tidy build/fuzz -name '*.d' 2>/dev/null)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

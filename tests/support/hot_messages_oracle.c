@@ -202,7 +202,8 @@ static void compare_action_result(struct bytes flat,
             continue;
         ASSERT(field.bytes.length <= left.length);
         ASSERT(bytes_equal(field.bytes, bytes_of(left.data, field.bytes.length)));
-        left = bytes_of(left.data + field.bytes.length, left.length - field.bytes.length);
+        if (field.bytes.length > 0) /* left.data may be NULL */
+            left = bytes_of(left.data + field.bytes.length, left.length - field.bytes.length);
         times_sent++;
     }
     ASSERT(left.length == 0);
