@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store with its committers, in a directory of one test's own on a real disk; writes that wait; damage on demand. */
+#ifndef VARVE_TESTS_SUPPORT_REAL_STORE_H
+#define VARVE_TESTS_SUPPORT_REAL_STORE_H
+
+#include "base/buffer_pool.h"
+#include "durability/durability.h"
+#include "tests/support/temp_dir.h"
+
+struct real_store {
+    struct temp_dir directory;
+    struct metrics *metrics; /* borrowed */
+    struct buffer_pool *buffers;
+    struct durability *durability;
+    struct store *store;
+};
+
+/* Small segments. buffers: how many of them pooled. Aborts when it cannot. */
+void real_store_open(struct real_store *real, struct metrics *metrics, size_t buffers);
+/* Closes it and removes the directory. Asserts that all buffers are back. */
+void real_store_close(struct real_store *real);
+
+/* Stores it, however large, and waits until it is durable. */
+struct digest real_store_put(struct real_store *real, struct bytes data);
+void real_store_put_action(struct real_store *real, const struct digest *action, struct bytes instance,
+                           struct bytes result);
+
+/* Turns a byte of the record on disk over: of the blob itself, of a large one's manifest, or of an action's result. */
+void real_store_damage(struct real_store *real, const struct digest *digest);
+void real_store_damage_action(struct real_store *real, const struct digest *action, struct bytes instance);
+
+#endif
