@@ -14,6 +14,9 @@ static void format_text(char text[STATUS_MESSAGE_BYTES_MAX], const char *format,
 static void append(char text[STATUS_MESSAGE_BYTES_MAX], const char *more);
 static void make_utf8(char text[STATUS_MESSAGE_BYTES_MAX]);
 
+#undef status_fail
+#undef status_fail_errno
+
 bool status_fail(struct status *status, enum status_code code, const char *format, ...)
 {
     ASSERT(code != STATUS_OK);
