@@ -305,6 +305,9 @@ bool blob_read_whole(struct store *store,
         return status_fail(status, STATUS_OUT_OF_RANGE, "blob %s is larger than %" PRIu64 " bytes",
                            digest_text(digest, text), limit);
     struct blob_reader *reader = NULL;
+    /* First, for whoever has to forget it: a blob that is damaged cannot be opened. */
+    if (!digest_is_empty_blob(digest))
+        blob_table_get(store->table, blob_table_blob_key(store->table, digest), false, place);
     if (!blob_reader_open(store, digest, &reader, status))
         return false;
     if (reader == NULL)

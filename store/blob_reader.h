@@ -35,7 +35,8 @@ MUST_CHECK bool blob_reader_read(struct blob_reader *reader, uint64_t offset, st
 MUST_CHECK bool blob_read_small(struct store *store, const struct digest *digest, uint8_t *buffer, size_t capacity,
                                 struct bytes *data, bool *found, struct place *place, struct status *status);
 
-/* Any blob up to `limit` bytes, whole, into memory that the caller frees with free(). *data NULL: not there. OUT_OF_RANGE over the limit. */
+/* Any blob up to `limit` bytes, whole, into memory that the caller frees with free(). *data NULL: not there. *place is set when it was
+   found in the index, also on failure. OUT_OF_RANGE over the limit. */
 MUST_CHECK bool blob_read_whole(struct store *store, const struct digest *digest, uint64_t limit, uint8_t **data,
                                 struct place *place, struct status *status);
 
