@@ -6,18 +6,42 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "store/action_record.h"
 #include "store/blob_writer.h"
+
+static int sync_or_fail(struct io *io, int fd)
+{
+    struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
+    const int error_number = atomic_load(&real->sync_errno);
+    return error_number != 0 ? -error_number : io_posix()->ops->sync(io_posix(), fd);
+}
+
+static int64_t pwritev_or_fail(struct io *io, int fd, const struct iovec *parts, int count, uint64_t offset)
+{
+    struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
+    const int error_number = atomic_load(&real->write_errno);
+    return error_number != 0 ? -error_number : io_posix()->ops->pwritev(io_posix(), fd, parts, count, offset);
+}
+
+static int allocate_or_fail(struct io *io, int fd, uint64_t length)
+{
+    struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
+    const int error_number = atomic_load(&real->write_errno);
+    return error_number != 0 ? -error_number : io_posix()->ops->allocate(io_posix(), fd, length);
+}
 
 void real_store_open(struct real_store *real, struct metrics *metrics, size_t buffers)
 {
     struct status status = {0};
-    *real = (struct real_store){.metrics = metrics};
+    *real = (struct real_store){.ops = *io_posix()->ops, .metrics = metrics};
+    real->io.ops = &real->ops;
+    real->ops.sync = sync_or_fail;
+    real->ops.pwritev = pwritev_or_fail;
+    real->ops.allocate = allocate_or_fail;
     temp_dir_make(&real->directory);
     ASSERT(buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, buffers, &real->buffers, &status));
     const struct store_config config = {
-        .io = io_posix(),
+        .io = &real->io,
         .clock = clock_real(),
         .metrics = metrics,
         .buffers = real->buffers,

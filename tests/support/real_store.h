@@ -3,11 +3,18 @@
 #ifndef VARVE_TESTS_SUPPORT_REAL_STORE_H
 #define VARVE_TESTS_SUPPORT_REAL_STORE_H
 
+#include <stdatomic.h>
+
 #include "base/buffer_pool.h"
+#include "base/io.h"
 #include "durability/durability.h"
 #include "tests/support/temp_dir.h"
 
 struct real_store {
+    struct io io;
+    struct io_ops ops; /* the real ones, but for what fails below */
+    _Atomic int sync_errno;  /* not 0: every sync fails with it */
+    _Atomic int write_errno; /* likewise every write and allocation */
     struct temp_dir directory;
     struct metrics *metrics; /* borrowed */
     struct buffer_pool *buffers;
