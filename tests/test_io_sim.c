@@ -257,6 +257,21 @@ START_TEST(bytes_of_an_unaligned_write_are_torn_at_sectors_only)
     }
 END_TEST
 
+/* Nothing of a crash lies behind the end of a file, to be seen when it grows again. */
+static void assert_grows_with_zeros(const char *path, size_t length)
+{
+    struct content content;
+    int fd;
+    ck_assert(io_open(io, path, IO_OPEN_WRITE, &fd, &status));
+    ck_assert(io_truncate(io, fd, sizeof(content.bytes), &status));
+    read_fd(fd, &content);
+    ck_assert_uint_eq(content.length, sizeof(content.bytes));
+    for (size_t i = length; i < sizeof(content.bytes); i++)
+        if (content.bytes[i] != '\0')
+            ck_abort_msg("byte %zu is %d", i, content.bytes[i]);
+    io_close(io, fd);
+}
+
 START_TEST(a_grown_file_may_lose_its_size_or_its_bytes_or_both)
     {
         bool short_again = false;
@@ -278,6 +293,7 @@ START_TEST(a_grown_file_may_lose_its_size_or_its_bytes_or_both)
                     ck_abort_msg("byte %zu is %d", i, content.bytes[i]);
                 holes = holes || content.bytes[i] == '\0';
             }
+            assert_grows_with_zeros("/d/a", content.length);
             short_again = short_again || content.length == 512;
             half = half || content.length == 1536;
             complete = complete || (content.length == 2560 && content.bytes[512] == 'b' &&
@@ -338,6 +354,60 @@ START_TEST(a_rename_leaves_one_of_the_two_names)
             }
         }
         ck_assert(old_name && new_name);
+    }
+END_TEST
+
+/* The second file called a has nothing to do with the first, whichever changes the disk missed. */
+START_TEST(a_name_that_is_used_again_costs_no_other_file)
+    {
+        bool missed = false;
+        bool both = false;
+        for (uint64_t seed = 0; seed < SEEDS; seed++) {
+            struct content content;
+            set_up_again();
+            io_close(io, create_durable("/d/a", 10, 'a'));
+            ck_assert(io_rename(io, "/d/a", "/d/b", &status));
+            const int fd = create("/d/a");
+            ck_assert(fill(fd, 0, 20, 'n'));
+            ck_assert(io_sync(io, fd, &status));
+            ck_assert(io_rename(io, "/d/a", "/d/c", &status));
+            io_sim_crash(sim, seed, IO_SIM_CRASH_RANDOM);
+            /* The first is under its old name or its new one. */
+            const bool renamed = exists("/d/b");
+            read_path(renamed ? "/d/b" : "/d/a", &content);
+            ck_assert(is_all(&content, 10, 'a'));
+            if (exists("/d/c")) {
+                ck_assert(renamed);
+                read_path("/d/c", &content);
+                ck_assert(is_all(&content, 20, 'n'));
+                both = true;
+            }
+            missed = missed || !renamed;
+        }
+        ck_assert(both && missed);
+    }
+END_TEST
+
+START_TEST(a_file_that_moves_to_another_directory_is_durable_in_one_of_them)
+    {
+        static const char *const synced[] = {"/", "/d"};
+        for (size_t s = 0; s < ARRAY_LENGTH(synced); s++) {
+            struct content content;
+            set_up_again();
+            io_close(io, create_durable("/d/a", 10, 'a'));
+            ck_assert(io_rename(io, "/d/a", "/d/b", &status));
+            const int fd = create("/d/a");
+            ck_assert(fill(fd, 0, 10, 'n'));
+            ck_assert(io_sync(io, fd, &status));
+            ck_assert(io_rename(io, "/d/a", "/c", &status));
+            ck_assert(io_sync_directory(io, synced[s], &status));
+            io_sim_crash(sim, 1, IO_SIM_CRASH_NOTHING);
+            ck_assert(!exists("/d/a"));
+            read_path("/c", &content);
+            ck_assert(is_all(&content, 10, 'n'));
+            read_path("/d/b", &content);
+            ck_assert(is_all(&content, 10, 'a'));
+        }
     }
 END_TEST
 
@@ -750,6 +820,8 @@ int main(void)
     tcase_add_test(tests, a_grown_file_may_lose_its_size_or_its_bytes_or_both);
     tcase_add_test(tests, a_cut_is_undone_as_a_whole_or_not_at_all);
     tcase_add_test(tests, a_rename_leaves_one_of_the_two_names);
+    tcase_add_test(tests, a_name_that_is_used_again_costs_no_other_file);
+    tcase_add_test(tests, a_file_that_moves_to_another_directory_is_durable_in_one_of_them);
     tcase_add_test(tests, a_removed_file_may_come_back_whole);
     tcase_add_test(tests, names_survive_in_any_combination);
     tcase_add_test(tests, the_same_seed_gives_the_same_disk);

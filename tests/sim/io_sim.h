@@ -14,7 +14,7 @@
  *   - A name is durable (made, renamed, removed) once a sync_directory of its directory has
  *     returned that began after the change. Syncing the file does not help. A rename is atomic.
  *   - Until then each sector of 512 bytes, each size and each name may be on disk or not, in any
- *     combination.
+ *     combination; only changes of one name keep their order.
  *   - A failed sync loses what was unsynced in that file: reads still show it, until drop_cache; no
  *     later sync writes it; the size grows nevertheless. A crash may or may not have brought
  *     sectors of it to the disk before.

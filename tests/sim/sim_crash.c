@@ -19,6 +19,7 @@ enum fate {
 static uint64_t random_next(uint64_t *state);
 static uint64_t random_below(uint64_t *state, uint64_t bound);
 static void crash_names(struct sim_tree *tree, uint64_t *random, enum io_sim_crash_mode mode);
+static bool follows_lost(const struct sim_tree *tree, const struct sim_name_change *change);
 static void crash_file(struct sim_node *file, uint64_t *random, enum io_sim_crash_mode mode);
 static void crash_file_by_chance(struct sim_node *file, uint64_t *random);
 
@@ -52,19 +53,28 @@ static void crash_names(struct sim_tree *tree, uint64_t *random, enum io_sim_cra
     const bool in_order = random_below(random, 2) == 0; /* as a journal keeps them */
     size_t in_order_left = (size_t)random_below(random, count + 1);
 
-    while (tree->first_name_change != NULL) {
-        struct sim_name_change *const change = tree->first_name_change;
-        bool survives = mode == IO_SIM_CRASH_EVERYTHING;
-        if (mode == IO_SIM_CRASH_RANDOM)
-            survives = in_order ? in_order_left > 0 : random_below(random, 2) == 0;
+    for (struct sim_name_change *change = tree->first_name_change; change != NULL;
+         change = change->next) {
+        change->chosen = mode == IO_SIM_CRASH_EVERYTHING;
+        if (mode == IO_SIM_CRASH_RANDOM && in_order)
+            change->chosen = in_order_left > 0;
+        else if (mode == IO_SIM_CRASH_RANDOM)
+            change->chosen = random_below(random, 2) == 0 && !follows_lost(tree, change);
         if (in_order_left > 0)
             in_order_left--;
-        if (survives)
-            sim_name_change_apply(tree, change, SIM_DURABLE);
-        tree->first_name_change = change->next;
-        sim_name_change_free(tree, change);
     }
-    tree->last_name_change = NULL;
+    sim_tree_keep_chosen_names(tree);
+    sim_tree_forget_names(tree);
+}
+
+/* Whether the same name has a change before this one that the disk does not see. */
+static bool follows_lost(const struct sim_tree *tree, const struct sim_name_change *change)
+{
+    for (const struct sim_name_change *before = tree->first_name_change; before != change;
+         before = before->next)
+        if (!before->chosen && sim_name_changes_meet(before, change))
+            return true;
+    return false;
 }
 
 static void crash_file(struct sim_node *file, uint64_t *random, enum io_sim_crash_mode mode)

@@ -19,6 +19,15 @@ static void entries_remove(struct sim_tree *tree,
                            const char *name);
 static void entries_clear(struct sim_tree *tree, struct sim_node *directory, enum sim_layer layer);
 static size_t next_component(const char **path, const char **component);
+static void choose_what_leads_to(struct sim_tree *tree, struct sim_name_change *change);
+static bool same_name(const struct sim_node *directory_a,
+                      const char *name_a,
+                      const struct sim_node *directory_b,
+                      const char *name_b);
+static void name_change_apply(struct sim_tree *tree,
+                              const struct sim_name_change *change,
+                              enum sim_layer layer);
+static void name_change_free(struct sim_tree *tree, struct sim_name_change *change);
 
 void sim_tree_init(struct sim_tree *tree)
 {
@@ -29,13 +38,19 @@ void sim_tree_init(struct sim_tree *tree)
 
 void sim_tree_destroy(struct sim_tree *tree)
 {
+    sim_tree_forget_names(tree);
+    sim_node_release(tree, tree->root);
+    ASSERT(tree->nodes == NULL);
+}
+
+void sim_tree_forget_names(struct sim_tree *tree)
+{
     while (tree->first_name_change != NULL) {
         struct sim_name_change *const change = tree->first_name_change;
         tree->first_name_change = change->next;
-        sim_name_change_free(tree, change);
+        name_change_free(tree, change);
     }
-    sim_node_release(tree, tree->root);
-    ASSERT(tree->nodes == NULL);
+    tree->last_name_change = NULL;
 }
 
 int sim_tree_find(struct sim_tree *tree, const char *path, struct sim_node **node)
@@ -161,23 +176,63 @@ void sim_tree_change_name(struct sim_tree *tree,
     else
         tree->first_name_change = change;
     tree->last_name_change = change;
-    sim_name_change_apply(tree, change, SIM_LIVE);
+    name_change_apply(tree, change, SIM_LIVE);
 }
 
+/* And those before them that changed the same names, in whatever directory. */
 void sim_tree_sync_names(struct sim_tree *tree, struct sim_node *directory)
+{
+    for (struct sim_name_change *change = tree->first_name_change; change != NULL;
+         change = change->next) {
+        change->chosen = change->from_directory == directory || change->to_directory == directory;
+        if (change->chosen)
+            choose_what_leads_to(tree, change);
+    }
+    sim_tree_keep_chosen_names(tree);
+}
+
+/* What is found leads on to others before it. */
+static void choose_what_leads_to(struct sim_tree *tree, struct sim_name_change *change)
+{
+    for (struct sim_name_change *before = tree->first_name_change; before != change;
+         before = before->next) {
+        if (before->chosen || !sim_name_changes_meet(before, change))
+            continue;
+        before->chosen = true;
+        choose_what_leads_to(tree, before);
+    }
+}
+
+bool sim_name_changes_meet(const struct sim_name_change *a, const struct sim_name_change *b)
+{
+    return same_name(a->from_directory, a->from_name, b->from_directory, b->from_name) ||
+           same_name(a->from_directory, a->from_name, b->to_directory, b->to_name) ||
+           same_name(a->to_directory, a->to_name, b->from_directory, b->from_name) ||
+           same_name(a->to_directory, a->to_name, b->to_directory, b->to_name);
+}
+
+static bool same_name(const struct sim_node *directory_a,
+                      const char *name_a,
+                      const struct sim_node *directory_b,
+                      const char *name_b)
+{
+    return directory_a != NULL && directory_a == directory_b && strcmp(name_a, name_b) == 0;
+}
+
+void sim_tree_keep_chosen_names(struct sim_tree *tree)
 {
     struct sim_name_change **link = &tree->first_name_change;
     tree->last_name_change = NULL;
     while (*link != NULL) {
         struct sim_name_change *const change = *link;
-        if (change->from_directory != directory && change->to_directory != directory) {
+        if (!change->chosen) {
             tree->last_name_change = change;
             link = &change->next;
             continue;
         }
-        sim_name_change_apply(tree, change, SIM_DURABLE);
+        name_change_apply(tree, change, SIM_DURABLE);
         *link = change->next;
-        sim_name_change_free(tree, change);
+        name_change_free(tree, change);
     }
 }
 
@@ -249,22 +304,21 @@ uint64_t sim_tree_used_bytes(const struct sim_tree *tree)
     return used_bytes;
 }
 
-/* A name that means another node by now (on a disk that missed the change before) is left alone. */
-void sim_name_change_apply(struct sim_tree *tree,
-                           const struct sim_name_change *change,
-                           enum sim_layer layer)
+static void name_change_apply(struct sim_tree *tree,
+                              const struct sim_name_change *change,
+                              enum sim_layer layer)
 {
     if (change->from_directory != NULL) {
         const struct sim_entry *const entry =
             entries_find(&change->from_directory->entries[layer], change->from_name);
-        if (entry != NULL && entry->node == change->node)
-            entries_remove(tree, change->from_directory, layer, change->from_name);
+        ASSERT(entry != NULL && entry->node == change->node);
+        entries_remove(tree, change->from_directory, layer, change->from_name);
     }
     if (change->to_directory != NULL)
         entries_set(tree, change->to_directory, layer, change->to_name, change->node);
 }
 
-void sim_name_change_free(struct sim_tree *tree, struct sim_name_change *change)
+static void name_change_free(struct sim_tree *tree, struct sim_name_change *change)
 {
     sim_node_release(tree, change->node);
     if (change->from_directory != NULL)

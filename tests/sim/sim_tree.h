@@ -72,6 +72,7 @@ struct sim_name_change {
     struct sim_name_change *next;
     struct sim_node *node;
     struct sim_node *from_directory, *to_directory;
+    bool chosen; /* by who is about to make some of them durable */
     char from_name[SIM_NAME_BYTES_MAX], to_name[SIM_NAME_BYTES_MAX];
 };
 
@@ -134,10 +135,12 @@ uint64_t sim_tree_used_bytes(const struct sim_tree *tree);
 void sim_tree_crash(struct sim_tree *tree, uint64_t seed, enum io_sim_crash_mode mode);
 
 /* For sim_tree_crash() alone. */
-void sim_name_change_apply(struct sim_tree *tree,
-                           const struct sim_name_change *change,
-                           enum sim_layer layer);
-void sim_name_change_free(struct sim_tree *tree, struct sim_name_change *change);
+/* Whether they change the same name: then the disk sees them in their order. */
+bool sim_name_changes_meet(const struct sim_name_change *a, const struct sim_name_change *b);
+/* Makes the chosen ones durable and removes them from the list. */
+void sim_tree_keep_chosen_names(struct sim_tree *tree);
+/* Removes all from the list; the disk never sees them. */
+void sim_tree_forget_names(struct sim_tree *tree);
 void sim_directory_revert(struct sim_tree *tree, struct sim_node *directory);
 void sim_file_drop_changes(struct sim_node *file, uint64_t sequence);
 
