@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
 #include "client/uuid.h"
+#include "client/version.h"
 #include "proto/resource_name.h"
 
 #define REQUEST_METADATA_KEY "build.bazel.remote.execution.v2.requestmetadata-bin"
@@ -56,7 +57,7 @@ struct client_options client_options_default(void)
         .call_timeout_ns = 60 * NS_PER_S,
         .connections = 1,
         .tool_name = "varve",
-        .tool_version = "0.1",
+        .tool_version = CLIENT_VERSION,
         .retry = retry_policy_default(),
         .clock = clock_real(),
     };

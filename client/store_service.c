@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/store_service.h"
+
+#include <stdlib.h>
+
+#include "client/call.h"
+#include "client/messages.h"
+#include "client/unary.h"
+#include "varve/v1/varve.pb-c.h"
+
+enum { STAT_PAGE_MAX = 10000 };
+
+static bool stat_page(struct client *client,
+                      const struct digest *digests,
+                      struct blob_place *places,
+                      size_t count,
+                      struct status *status);
+static void *call_and_unpack(struct client *client,
+                             const char *method,
+                             grpc_slice body,
+                             const ProtobufCMessageDescriptor *descriptor,
+                             struct status *status);
+static void copy_text(char to[SERVER_TEXT_BYTES_MAX], const char *from);
+
+bool store_service_stat(struct client *client,
+                const struct digest *digests,
+                struct blob_place *places,
+                size_t count,
+                struct status *status)
+{
+    for (size_t at = 0; at < count; at += STAT_PAGE_MAX) {
+        const size_t page = count - at < STAT_PAGE_MAX ? count - at : STAT_PAGE_MAX;
+        if (!stat_page(client, digests + at, places + at, page, status))
+            return false;
+    }
+    return true;
+}
+
+/* StatRequest has the fields and numbers of FindMissingBlobsRequest. */
+static bool stat_page(struct client *client,
+                      const struct digest *digests,
+                      struct blob_place *places,
+                      size_t count,
+                      struct status *status)
+{
+    Varve__V1__StatResponse *response =
+        call_and_unpack(client, METHOD_STORE_STAT, find_missing_request(client_instance_name(client), digests, count),
+                        &varve__v1__stat_response__descriptor, status);
+    if (response == NULL)
+        return false;
+    const bool ok = response->n_places == count;
+    for (size_t i = 0; ok && i < count; i++) {
+        const Varve__V1__BlobPlace *place = response->places[i];
+        places[i] = (struct blob_place){
+            .present = place->present,
+            .lane = (int)place->lane,
+            .segment = place->segment,
+            .offset = place->offset,
+            .stored_bytes = place->stored_bytes,
+        };
+    }
+    if (!ok)
+        status_fail(status, STATUS_INTERNAL, "Stat: %zu answers to %zu digests", response->n_places, count);
+    protobuf_c_message_free_unpacked(&response->base, NULL);
+    return ok;
+}
+
+bool store_service_status(struct client *client, struct server_status *server, struct status *status)
+{
+    Varve__V1__StatusResponse *response = call_and_unpack(client, METHOD_STORE_STATUS, grpc_empty_slice(),
+                                                          &varve__v1__status_response__descriptor, status);
+    if (response == NULL)
+        return false;
+    *server = (struct server_status){
+        .state = (int)response->state,
+        .read_only = response->read_only,
+        .index_entries = response->index_entries,
+        .uptime_seconds = response->uptime_seconds,
+        .data_free_bytes = response->data_free_bytes,
+        .data_total_bytes = response->data_total_bytes,
+    };
+    copy_text(server->version, response->version);
+    copy_text(server->read_only_reason, response->read_only_reason);
+    for (size_t i = 0; i < response->n_lanes && i < SERVER_LANES_MAX; i++) {
+        const Varve__V1__LaneStatus *lane = response->lanes[i];
+        server->lanes[i].lane = (int)lane->lane;
+        server->lanes[i].pending_seq = lane->pending_seq;
+        server->lanes[i].durable_seq = lane->durable_seq;
+        server->lanes[i].segments = lane->segments;
+        server->lanes[i].bytes = lane->bytes;
+        server->lane_count = i + 1;
+    }
+    protobuf_c_message_free_unpacked(&response->base, NULL);
+    return true;
+}
+
+/* NULL: failed. */
+static void *call_and_unpack(struct client *client,
+                             const char *method,
+                             grpc_slice body,
+                             const ProtobufCMessageDescriptor *descriptor,
+                             struct status *status)
+{
+    grpc_byte_buffer *reply;
+    if (!unary_call(client, method, body, &reply, status))
+        return NULL;
+    size_t length;
+    uint8_t *flat = message_flat(reply, &length);
+    grpc_byte_buffer_destroy(reply);
+    void *message = flat != NULL ? protobuf_c_message_unpack(descriptor, NULL, length, flat) : NULL;
+    free(flat);
+    if (message == NULL)
+        status_fail(status, STATUS_INTERNAL, "%s: the server's answer is malformed", strrchr(method, '/') + 1);
+    return message;
+}
+
+static void copy_text(char to[SERVER_TEXT_BYTES_MAX], const char *from)
+{
+    size_t length = 0;
+    for (; from[length] != '\0' && length < SERVER_TEXT_BYTES_MAX - 1; length++) {
+        const unsigned char c = (unsigned char)from[length];
+        to[length] = c < 0x20 || c == 0x7f ? '?' : from[length];
+    }
+    to[length] = '\0';
+}
+
+const char *store_service_lane_name(int lane)
+{
+    switch (lane) {
+    case VARVE__V1__LANE__LANE_SMALL:
+        return "small";
+    case VARVE__V1__LANE__LANE_LARGE:
+        return "large";
+    default:
+        return "none";
+    }
+}
+
+const char *store_service_state_name(int state)
+{
+    switch (state) {
+    case VARVE__V1__STATUS_RESPONSE__STATE__STATE_STARTING:
+        return "starting";
+    case VARVE__V1__STATUS_RESPONSE__STATE__STATE_SERVING:
+        return "serving";
+    case VARVE__V1__STATUS_RESPONSE__STATE__STATE_READ_ONLY:
+        return "read-only";
+    case VARVE__V1__STATUS_RESPONSE__STATE__STATE_STOPPING:
+        return "stopping";
+    default:
+        return "unknown";
+    }
+}

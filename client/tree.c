@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "proto/hot_messages.h"
+#include "proto/wire.h"
+
+/* Directory, FileNode, DirectoryNode, SymlinkNode */
+enum {
+    FIELD_FILES = 1,
+    FIELD_DIRECTORIES = 2,
+    FIELD_SYMLINKS = 3,
+    FIELD_NAME = 1,
+    FIELD_DIGEST = 2,
+    FIELD_TARGET = 2,
+    FIELD_IS_EXECUTABLE = 4,
+};
+
+/* A descriptor for the file being read, one for a directory being listed, the rest for directories on the way. */
+enum { OPEN_LEVELS_MAX = TREE_DESCRIPTORS_MAX - 4 };
+
+struct growing {
+    uint8_t *data; /* owned */
+    size_t length, capacity;
+};
+
+/* A directory on the way from the root to where the walk is. */
+struct level {
+    struct level *parent; /* owned by the walk, as the whole chain is */
+    size_t depth;         /* 0: the root */
+    int fd;               /* owned; -1 while it is closed to save descriptors */
+    dev_t device;
+    ino_t inode;
+    size_t path_length; /* of the walk's path up to this directory */
+
+    char **names; /* owned; sorted */
+    size_t name_count, next_name;
+
+    struct growing files, directories, symlinks; /* encoded nodes, each list in order */
+};
+
+struct walk {
+    const struct tree_visitor *visitor;
+    struct tree_totals *totals;
+    struct level *level;  /* where the walk is */
+    struct growing path;  /* of it, relative to the root, with a NUL */
+    uint8_t *buffer;      /* owned; FILE_SOURCE_KEPT_BYTES */
+};
+
+static bool walk_all(struct walk *walk, const char *root_path, struct digest *root, struct status *status);
+static bool step(struct walk *walk, struct status *status);
+static bool enter(struct walk *walk, int fd, struct status *status);
+static bool leave(struct walk *walk, struct digest *digest, struct status *status);
+static bool list_names(struct walk *walk, struct level *level, struct status *status);
+static bool collect_names(DIR *stream, struct level *level, int *error, struct status *status);
+static int compare_names(const void *a, const void *b);
+static bool visit_name(struct walk *walk, const char *name, struct status *status);
+static bool visit_file(struct walk *walk, const char *name, struct status *status);
+static bool take_file(struct walk *walk, const char *name, int fd, struct status *status);
+static bool visit_directory(struct walk *walk, const char *name, struct status *status);
+static bool visit_symlink(struct walk *walk, const char *name, struct status *status);
+static bool add_symlink(struct walk *walk, const char *name, const char *target, size_t length,
+                        struct status *status);
+static bool back_to_parent(struct walk *walk, struct status *status);
+static void close_far_level(struct level *level);
+static void level_free(struct level *level);
+static bool push_name(struct walk *walk, const char *name, struct status *status);
+static void pop_name(struct walk *walk);
+static void problem(struct walk *walk, const char *name, const char *what);
+static uint8_t *grow(struct growing *growing, size_t added);
+static bool no_memory(struct status *status);
+
+bool tree_walk(const char *path,
+               const struct tree_visitor *visitor,
+               struct digest *root,
+               struct tree_totals *totals,
+               struct status *status)
+{
+    *totals = (struct tree_totals){0};
+    struct walk walk = {.visitor = visitor, .totals = totals, .buffer = malloc(FILE_SOURCE_KEPT_BYTES)};
+    uint8_t *path_end = grow(&walk.path, 1);
+    bool ok = walk.buffer != NULL && path_end != NULL;
+    if (ok) {
+        *path_end = '\0';
+        ok = walk_all(&walk, path, root, status);
+    } else {
+        no_memory(status);
+    }
+    while (walk.level != NULL) {
+        struct level *parent = walk.level->parent;
+        level_free(walk.level);
+        walk.level = parent;
+    }
+    free(walk.path.data);
+    free(walk.buffer);
+    return ok;
+}
+
+static bool walk_all(struct walk *walk, const char *root_path, struct digest *root, struct status *status)
+{
+    char text[FILE_NAME_TEXT_BYTES];
+    const int fd = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return status_fail_errno(status, errno, "%s", file_name_text(root_path, text, sizeof(text)));
+    if (!enter(walk, fd, status))
+        return false;
+    while (walk->level->parent != NULL || walk->level->next_name < walk->level->name_count) {
+        if (!step(walk, status))
+            return false;
+    }
+    if (!leave(walk, root, status))
+        return false;
+    if (walk->totals->problems > 0)
+        return status_fail(status, STATUS_FAILED_PRECONDITION, "%s: %llu of its entries cannot be stored",
+                           file_name_text(root_path, text, sizeof(text)),
+                           (unsigned long long)walk->totals->problems);
+    return true;
+}
+
+/* One name of the directory where the walk is; or, after the last, back to the one above. */
+static bool step(struct walk *walk, struct status *status)
+{
+    struct level *level = walk->level;
+    if (level->next_name < level->name_count)
+        return visit_name(walk, level->names[level->next_name++], status);
+
+    struct digest digest;
+    if (!leave(walk, &digest, status) || !back_to_parent(walk, status))
+        return false;
+    struct level *parent = walk->level;
+    const char *name = parent->names[parent->next_name - 1];
+    const size_t name_bytes = wire_bytes_field_size(FIELD_NAME, strlen(name));
+    const size_t body = name_bytes + wire_bytes_field_size(FIELD_DIGEST, digest_message_size(&digest));
+    uint8_t *to = grow(&parent->directories, wire_bytes_field_size(FIELD_DIRECTORIES, body));
+    if (to == NULL)
+        return no_memory(status);
+    to = wire_put_bytes_key(to, FIELD_DIRECTORIES, body);
+    to = wire_put_bytes_field(to, FIELD_NAME, bytes_of_string(name));
+    to = wire_put_bytes_key(to, FIELD_DIGEST, digest_message_size(&digest));
+    digest_message_put(to, &digest);
+    return true;
+}
+
+/* Makes fd the directory where the walk is; it is owned from here on, also on false. */
+static bool enter(struct walk *walk, int fd, struct status *status)
+{
+    struct level *level = calloc(1, sizeof(*level));
+    if (level == NULL) {
+        close(fd);
+        return no_memory(status);
+    }
+    struct stat stat;
+    level->parent = walk->level;
+    level->depth = level->parent != NULL ? level->parent->depth + 1 : 0;
+    level->fd = fd;
+    level->path_length = walk->path.length - 1;
+    walk->level = level;
+    walk->totals->directories++;
+    if (fstat(fd, &stat) != 0)
+        return status_fail_errno(status, errno, "a directory that was just opened");
+    level->device = stat.st_dev;
+    level->inode = stat.st_ino;
+    close_far_level(level);
+    return list_names(walk, level, status);
+}
+
+/* The directory is done: its message goes to the visitor. The level stays until back_to_parent(). */
+static bool leave(struct walk *walk, struct digest *digest, struct status *status)
+{
+    struct level *level = walk->level;
+    const size_t length = level->files.length + level->directories.length + level->symlinks.length;
+    uint8_t *message = malloc(length + 1);
+    if (message == NULL)
+        return no_memory(status);
+    size_t at = 0;
+    const struct growing *lists[] = {&level->files, &level->directories, &level->symlinks};
+    for (size_t i = 0; i < ARRAY_LENGTH(lists); i++) {
+        if (lists[i]->length > 0)
+            memcpy(message + at, lists[i]->data, lists[i]->length);
+        at += lists[i]->length;
+    }
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(message, length), digest);
+    return walk->visitor->content(walk->visitor->argument, digest, message, status);
+}
+
+static bool list_names(struct walk *walk, struct level *level, struct status *status)
+{
+    const int fd = openat(level->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    if (stream == NULL) {
+        problem(walk, NULL, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return true;
+    }
+    int error = 0;
+    const bool ok = collect_names(stream, level, &error, status);
+    closedir(stream);
+    if (ok && error != 0)
+        problem(walk, NULL, strerror(error));
+    if (ok && level->name_count > 0)
+        qsort(level->names, level->name_count, sizeof(*level->names), compare_names);
+    return ok;
+}
+
+static bool collect_names(DIR *stream, struct level *level, int *error, struct status *status)
+{
+    size_t capacity = 0;
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(stream);
+        if (entry == NULL) {
+            *error = errno;
+            return true;
+        }
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (level->name_count == capacity) {
+            capacity = capacity == 0 ? 16 : capacity * 2;
+            char **names = realloc(level->names, capacity * sizeof(*names));
+            if (names == NULL)
+                return no_memory(status);
+            level->names = names;
+        }
+        level->names[level->name_count] = strdup(entry->d_name);
+        if (level->names[level->name_count] == NULL)
+            return no_memory(status);
+        level->name_count++;
+    }
+}
+
+/* strcmp() compares as unsigned bytes in every locale: the order that REAPI asks for. */
+static int compare_names(const void *a, const void *b)
+{
+    const char *const *first = a;
+    const char *const *second = b;
+    return strcmp(*first, *second);
+}
+
+/* What it is is asked first, without opening: opening a FIFO or a device can wait, or do something. */
+static bool visit_name(struct walk *walk, const char *name, struct status *status)
+{
+    struct stat stat;
+    if (!bytes_is_utf8(bytes_of_string(name))) {
+        problem(walk, name, "the name is not UTF-8, and REAPI has no other");
+        return true;
+    }
+    if (fstatat(walk->level->fd, name, &stat, AT_SYMLINK_NOFOLLOW) != 0) {
+        problem(walk, name, strerror(errno));
+        return true;
+    }
+    switch (stat.st_mode & S_IFMT) {
+    case S_IFREG:
+        return visit_file(walk, name, status);
+    case S_IFDIR:
+        return visit_directory(walk, name, status);
+    case S_IFLNK:
+        return visit_symlink(walk, name, status);
+    case S_IFIFO:
+        problem(walk, name, "a FIFO cannot be stored");
+        return true;
+    case S_IFSOCK:
+        problem(walk, name, "a socket cannot be stored");
+        return true;
+    default:
+        problem(walk, name, "a device cannot be stored");
+        return true;
+    }
+}
+
+static bool visit_file(struct walk *walk, const char *name, struct status *status)
+{
+    /* Something else may stand there by now: no link is followed, and nothing waits. */
+    const int fd = openat(walk->level->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0) {
+        problem(walk, name, strerror(errno));
+        return true;
+    }
+    const bool ok = take_file(walk, name, fd, status);
+    close(fd);
+    return ok;
+}
+
+static bool take_file(struct walk *walk, const char *name, int fd, struct status *status)
+{
+    struct level *level = walk->level;
+    struct file_source source;
+    struct digest digest;
+    struct status failure = {0};
+    if (!push_name(walk, name, status))
+        return false;
+    const char *path = (const char *)walk->path.data;
+    bool good = file_source_init(&source, fd, path, &failure);
+    if (good && !file_source_digest(&source, DIGEST_FUNCTION_SHA256, walk->buffer, &digest, &failure)) {
+        file_source_destroy(&source);
+        good = false;
+    }
+    if (!good) {
+        walk->totals->problems++;
+        walk->visitor->problem(walk->visitor->argument, &failure);
+        pop_name(walk);
+        return true;
+    }
+
+    bool ok;
+    if (digest.size_bytes <= TREE_KEPT_FILE_BYTES && (source.kept != NULL || digest.size_bytes == 0)) {
+        uint8_t *content = source.kept != NULL ? source.kept : malloc(1);
+        source.kept = NULL;
+        ok = content != NULL ? walk->visitor->content(walk->visitor->argument, &digest, content, status)
+                             : no_memory(status);
+    } else {
+        ok = walk->visitor->file(walk->visitor->argument, &digest, path, &source.stat, status);
+    }
+    walk->totals->files++;
+    walk->totals->file_bytes += (uint64_t)digest.size_bytes;
+    const bool executable = (source.stat.st_mode & S_IXUSR) != 0;
+    file_source_destroy(&source);
+    pop_name(walk);
+    if (!ok)
+        return false;
+
+    const size_t body = wire_bytes_field_size(FIELD_NAME, strlen(name)) +
+                        wire_bytes_field_size(FIELD_DIGEST, digest_message_size(&digest)) +
+                        (executable ? wire_varint_field_size(FIELD_IS_EXECUTABLE, 1) : 0);
+    uint8_t *to = grow(&level->files, wire_bytes_field_size(FIELD_FILES, body));
+    if (to == NULL)
+        return no_memory(status);
+    to = wire_put_bytes_key(to, FIELD_FILES, body);
+    to = wire_put_bytes_field(to, FIELD_NAME, bytes_of_string(name));
+    to = wire_put_bytes_key(to, FIELD_DIGEST, digest_message_size(&digest));
+    to = digest_message_put(to, &digest);
+    if (executable)
+        wire_put_varint_field(to, FIELD_IS_EXECUTABLE, 1);
+    return true;
+}
+
+static bool visit_directory(struct walk *walk, const char *name, struct status *status)
+{
+    const int fd = openat(walk->level->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        problem(walk, name, strerror(errno));
+        return true;
+    }
+    if (!push_name(walk, name, status)) {
+        close(fd);
+        return false;
+    }
+    return enter(walk, fd, status);
+}
+
+static bool visit_symlink(struct walk *walk, const char *name, struct status *status)
+{
+    char target[PATH_MAX + 1];
+    const ssize_t length = readlinkat(walk->level->fd, name, target, sizeof(target));
+    if (length < 0) {
+        problem(walk, name, strerror(errno));
+        return true;
+    }
+    if ((size_t)length == sizeof(target)) {
+        problem(walk, name, "the target of this link is too long");
+        return true;
+    }
+    if (!bytes_is_utf8(bytes_of(target, (size_t)length))) {
+        problem(walk, name, "the target of this link is not UTF-8, and REAPI has no other");
+        return true;
+    }
+    walk->totals->symlinks++;
+    return add_symlink(walk, name, target, (size_t)length, status);
+}
+
+static bool add_symlink(struct walk *walk, const char *name, const char *target, size_t length,
+                        struct status *status)
+{
+    const size_t body =
+        wire_bytes_field_size(FIELD_NAME, strlen(name)) + wire_bytes_field_size(FIELD_TARGET, length);
+    uint8_t *to = grow(&walk->level->symlinks, wire_bytes_field_size(FIELD_SYMLINKS, body));
+    if (to == NULL)
+        return no_memory(status);
+    to = wire_put_bytes_key(to, FIELD_SYMLINKS, body);
+    to = wire_put_bytes_field(to, FIELD_NAME, bytes_of_string(name));
+    wire_put_bytes_field(to, FIELD_TARGET, bytes_of(target, length));
+    return true;
+}
+
+/* The parent's descriptor may have been closed on the way down; ".." leads back, if nobody has moved anything. */
+static bool back_to_parent(struct walk *walk, struct status *status)
+{
+    struct level *level = walk->level;
+    struct level *parent = level->parent;
+    bool ok = true;
+    if (parent->fd < 0) {
+        struct stat stat;
+        char text[FILE_NAME_TEXT_BYTES];
+        parent->fd = openat(level->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (parent->fd < 0 || fstat(parent->fd, &stat) != 0)
+            ok = status_fail_errno(status, errno, "the directory above %s",
+                                   file_name_text((const char *)walk->path.data, text, sizeof(text)));
+        else if (stat.st_dev != parent->device || stat.st_ino != parent->inode)
+            ok = status_fail(status, STATUS_ABORTED, "%s: moved while it was read",
+                             file_name_text((const char *)walk->path.data, text, sizeof(text)));
+    }
+    walk->level = parent;
+    level_free(level);
+    walk->path.length = parent->path_length + 1;
+    walk->path.data[parent->path_length] = '\0';
+    return ok;
+}
+
+/* Of the levels from the root to this one, the OPEN_LEVELS_MAX nearest keep their descriptor. */
+static void close_far_level(struct level *level)
+{
+    struct level *far = level;
+    for (size_t i = 0; i < OPEN_LEVELS_MAX && far != NULL; i++)
+        far = far->parent;
+    if (far != NULL && far->fd >= 0) {
+        close(far->fd);
+        far->fd = -1;
+    }
+}
+
+static void level_free(struct level *level)
+{
+    if (level->fd >= 0)
+        close(level->fd);
+    for (size_t i = 0; i < level->name_count; i++)
+        free(level->names[i]);
+    free(level->names);
+    free(level->files.data);
+    free(level->directories.data);
+    free(level->symlinks.data);
+    free(level);
+}
+
+/* The path becomes that of a name in the current directory. */
+static bool push_name(struct walk *walk, const char *name, struct status *status)
+{
+    const size_t length = strlen(name);
+    const bool first = walk->level->path_length == 0;
+    uint8_t *to = grow(&walk->path, length + (first ? 0 : 1));
+    if (to == NULL)
+        return no_memory(status);
+    to--; /* over the NUL */
+    if (!first)
+        *to++ = '/';
+    memcpy(to, name, length + 1);
+    return true;
+}
+
+static void pop_name(struct walk *walk)
+{
+    walk->path.length = walk->level->path_length + 1;
+    walk->path.data[walk->level->path_length] = '\0';
+}
+
+/* name: in the directory where the walk is; NULL: that directory itself. */
+static void problem(struct walk *walk, const char *name, const char *what)
+{
+    struct status status = {0};
+    char directory[FILE_NAME_TEXT_BYTES], text[FILE_NAME_TEXT_BYTES];
+    file_name_text((const char *)walk->path.data, directory, sizeof(directory));
+    const char *shown = name != NULL ? file_name_text(name, text, sizeof(text)) : "";
+    const bool root = walk->path.length == 1;
+    status_fail(&status, STATUS_FAILED_PRECONDITION, "%s%s%s: %s", root && name == NULL ? "." : directory,
+                root || name == NULL ? "" : "/", shown, what);
+    walk->totals->problems++;
+    walk->visitor->problem(walk->visitor->argument, &status);
+}
+
+/* Room for so many more bytes at the end; NULL without memory. */
+static uint8_t *grow(struct growing *growing, size_t added)
+{
+    if (growing->length + added > growing->capacity) {
+        size_t capacity = growing->capacity == 0 ? 256 : growing->capacity * 2;
+        while (capacity < growing->length + added)
+            capacity *= 2;
+        uint8_t *data = realloc(growing->data, capacity);
+        if (data == NULL)
+            return NULL;
+        growing->data = data;
+        growing->capacity = capacity;
+    }
+    uint8_t *place = growing->data + growing->length;
+    growing->length += added;
+    return place;
+}
+
+static bool no_memory(struct status *status)
+{
+    return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the tree");
+}
+
+bool tree_open_file(int root_fd, const char *path, int *fd_out, struct status *status)
+{
+    char text[FILE_NAME_TEXT_BYTES];
+    char name[NAME_MAX + 1];
+    int fd = fcntl(root_fd, F_DUPFD_CLOEXEC, 0);
+    for (const char *at = path; fd >= 0 && *at != '\0';) {
+        const size_t length = strcspn(at, "/");
+        ASSERT(length > 0 && length <= NAME_MAX);
+        memcpy(name, at, length);
+        name[length] = '\0';
+        const bool last = at[length] == '\0';
+        const int next = openat(fd, name,
+                                (last ? O_NONBLOCK | O_NOCTTY : O_DIRECTORY) | O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        const int error = errno;
+        close(fd);
+        errno = error;
+        fd = next;
+        at += length + (last ? 0 : 1);
+    }
+    if (fd < 0)
+        return status_fail_errno(status, errno, "%s", file_name_text(path, text, sizeof(text)));
+    *fd_out = fd;
+    return true;
+}
