@@ -337,8 +337,8 @@ static int sim_lock(struct io *io, const char *path)
 
 static int rename_locked(struct io_sim *sim, const char *from, const char *to) REQUIRES(sim->lock)
 {
-    struct sim_node *from_directory;
-    struct sim_node *to_directory;
+    struct sim_node *from_directory = NULL;
+    struct sim_node *to_directory = NULL;
     char from_name[SIM_NAME_BYTES_MAX];
     char to_name[SIM_NAME_BYTES_MAX];
     int result = sim_tree_find_parent(&sim->tree, from, &from_directory, from_name);

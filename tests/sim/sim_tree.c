@@ -18,6 +18,7 @@ static void entries_remove(struct sim_tree *tree,
                            enum sim_layer layer,
                            const char *name);
 static void entries_clear(struct sim_tree *tree, struct sim_node *directory, enum sim_layer layer);
+static void entry_drop(struct sim_tree *tree, enum sim_layer layer, struct sim_entry entry);
 static size_t next_component(const char **path, const char **component);
 static void choose_what_leads_to(struct sim_tree *tree, struct sim_name_change *change);
 static bool same_name(const struct sim_node *directory_a,
@@ -237,7 +238,7 @@ void sim_tree_keep_chosen_names(struct sim_tree *tree)
 }
 
 struct sim_change *sim_file_add_change(struct sim_tree *tree,
-                                       struct sim_node *node,
+                                       struct sim_node *file,
                                        enum sim_change_kind kind,
                                        uint64_t offset,
                                        size_t length)
@@ -246,11 +247,11 @@ struct sim_change *sim_file_add_change(struct sim_tree *tree,
     ASSERT(change != NULL);
     *change = (struct sim_change){
         .sequence = ++tree->sequence, .kind = kind, .offset = offset, .length = length};
-    if (node->last_change != NULL)
-        node->last_change->next = change;
+    if (file->last_change != NULL)
+        file->last_change->next = change;
     else
-        node->first_change = change;
-    node->last_change = change;
+        file->first_change = change;
+    file->last_change = change;
     return change;
 }
 
@@ -337,15 +338,15 @@ void sim_directory_revert(struct sim_tree *tree, struct sim_node *directory)
         entries_set(tree, directory, SIM_LIVE, durable->items[i].name, durable->items[i].node);
 }
 
-void sim_file_drop_changes(struct sim_node *node, uint64_t sequence)
+void sim_file_drop_changes(struct sim_node *file, uint64_t sequence)
 {
-    while (node->first_change != NULL && node->first_change->sequence <= sequence) {
-        struct sim_change *const change = node->first_change;
-        node->first_change = change->next;
+    while (file->first_change != NULL && file->first_change->sequence <= sequence) {
+        struct sim_change *const change = file->first_change;
+        file->first_change = change->next;
         free(change);
     }
-    if (node->first_change == NULL)
-        node->last_change = NULL;
+    if (file->first_change == NULL)
+        file->last_change = NULL;
 }
 
 static struct sim_entry *entries_find(const struct sim_entries *entries, const char *name)
@@ -389,19 +390,24 @@ static void entries_remove(struct sim_tree *tree,
     struct sim_entry *const entry = entries_find(entries, name);
     if (entry == NULL)
         return;
-    struct sim_node *const node = entry->node;
-    free(entry->name);
+    const struct sim_entry removed = *entry;
     *entry = entries->items[--entries->count];
-    if (layer == SIM_LIVE)
-        node->uses--;
-    sim_node_release(tree, node);
+    entry_drop(tree, layer, removed);
 }
 
 static void entries_clear(struct sim_tree *tree, struct sim_node *directory, enum sim_layer layer)
 {
-    struct sim_entries *const entries = &directory->entries[layer];
-    while (entries->count > 0)
-        entries_remove(tree, directory, layer, entries->items[entries->count - 1].name);
-    free(entries->items);
-    *entries = (struct sim_entries){0};
+    const struct sim_entries entries = directory->entries[layer];
+    directory->entries[layer] = (struct sim_entries){0};
+    for (size_t i = 0; i < entries.count; i++)
+        entry_drop(tree, layer, entries.items[i]);
+    free(entries.items);
+}
+
+static void entry_drop(struct sim_tree *tree, enum sim_layer layer, struct sim_entry entry)
+{
+    free(entry.name);
+    if (layer == SIM_LIVE)
+        entry.node->uses--;
+    sim_node_release(tree, entry.node);
 }
