@@ -3,7 +3,8 @@
  * Equal buffers for chunks, a bounded number of them. An empty pool is back-pressure, not an error:
  * who asks is queued and called back in order, and stops reading from its client meanwhile.
  *
- * Buffers are made on first need (huge pages advised, touched once) and kept for the life of the pool.
+ * Buffers are made on first need (huge pages advised, touched once) and kept for the life of the
+ * pool.
  */
 #ifndef VARVE_BASE_BUFFER_POOL_H
 #define VARVE_BASE_BUFFER_POOL_H
@@ -22,9 +23,15 @@ struct buffer {
     struct buffer *next;      /* for the pool while it is free, for the owner otherwise */
 };
 
-/* Somebody who waits for a buffer; memory of the asker, untouched until `ready` is called or cancelled. */
+/*
+ * Somebody who waits for a buffer; memory of the asker, untouched until `ready` is called or
+ * cancelled.
+ */
 struct buffer_waiter {
-    /* Called once, on the thread that gives a buffer back and holding no lock; `buffer` is now owned by the waiter. */
+    /*
+     * Called once, on the thread that gives a buffer back and holding no lock; `buffer` is now
+     * owned by the waiter.
+     */
     void (*ready)(struct buffer_waiter *waiter, struct buffer *buffer);
     struct buffer_waiter *next, *previous; /* the pool's */
     bool queued;                           /* the pool's */
@@ -34,7 +41,8 @@ MUST_CHECK bool buffer_pool_new(size_t buffer_bytes,
                                 size_t buffers_max,
                                 struct buffer_pool **pool,
                                 struct status *status);
-void buffer_pool_free(struct buffer_pool *pool); /* asserts that all buffers are back and nobody waits */
+void buffer_pool_free(
+    struct buffer_pool *pool); /* asserts that all buffers are back and nobody waits */
 
 /* A buffer, or NULL when the pool is empty (or memory is). Any thread. */
 struct buffer *buffer_pool_try_take(struct buffer_pool *pool);
@@ -42,7 +50,10 @@ struct buffer *buffer_pool_try_take(struct buffer_pool *pool);
 /* A buffer at once, or NULL and the waiter is queued, first come first served. Any thread. */
 struct buffer *buffer_pool_take(struct buffer_pool *pool, struct buffer_waiter *waiter);
 
-/* True if the waiter was still queued and will not be called; false if it has been or is being called. */
+/*
+ * True if the waiter was still queued and will not be called; false if it has been or is being
+ * called.
+ */
 bool buffer_pool_cancel(struct buffer_pool *pool, struct buffer_waiter *waiter);
 
 /* Gives a buffer back; NULL is fine. May call a waiter. Any thread. */

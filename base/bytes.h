@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run of bytes that somebody else owns, and lists of such runs (what a network or pwritev hands round). */
+/*
+ * A run of bytes that somebody else owns, and lists of such runs (what a network or pwritev hands
+ * round).
+ */
 #ifndef VARVE_BASE_BYTES_H
 #define VARVE_BASE_BYTES_H
 
@@ -49,7 +52,10 @@ void bytes_list_copy(struct bytes_list list, uint8_t *to);
 /* Well-formed UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool bytes_is_utf8(struct bytes bytes);
 
-/* Length of the longest well-formed beginning; a character that is cut off at the end does not count. */
+/*
+ * Length of the longest well-formed beginning; a character that is cut off at the end does not
+ * count.
+ */
 size_t bytes_utf8_prefix(struct bytes bytes);
 
 #endif

@@ -10,7 +10,8 @@ enum { NS_PER_US = 1000, NS_PER_MS = 1000000 };
 
 struct clock {
     int64_t (*monotonic_ns)(struct clock *clock); /* CLOCK_MONOTONIC */
-    int64_t (*wall_ns)(struct clock *clock);      /* since the Unix epoch; for logs and stored times only */
+    /* Since the Unix epoch; for logs and stored times only. */
+    int64_t (*wall_ns)(struct clock *clock);
 };
 
 static inline int64_t clock_monotonic_ns(struct clock *clock)

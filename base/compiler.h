@@ -9,7 +9,7 @@
 /* A failure that may not be dropped. gcc is not silenced by a (void) cast. */
 #define MUST_CHECK __attribute__((warn_unused_result))
 
-#define PRINTF_LIKE(format_index, first_argument) \
+#define PRINTF_LIKE(format_index, first_argument)                                                  \
     __attribute__((format(printf, format_index, first_argument)))
 
 /* The caller holds this lock. clang checks it; gcc ignores it. */
@@ -31,8 +31,7 @@
  * What our own code must never do; always on, in release too. Prints the condition, file and line
  * to stderr and aborts. Never used on what a disk, a network or a client can do.
  */
-#define ASSERT(condition)                                       \
-    ((condition) ? (void)0 : assert_failed(#condition, __FILE__, __LINE__))
+#define ASSERT(condition) ((condition) ? (void)0 : assert_failed(#condition, __FILE__, __LINE__))
 
 __attribute__((noreturn, cold)) void assert_failed(const char *condition,
                                                    const char *file,
@@ -41,8 +40,8 @@ __attribute__((noreturn, cold)) void assert_failed(const char *condition,
 #define ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
 /* The object of which `member` is at `pointer`. */
-#define CONTAINER_OF(pointer, type, member) \
-    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+#define CONTAINER_OF(pointer, type, member)                                                        \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)

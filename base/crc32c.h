@@ -5,7 +5,10 @@
 
 #include "base/bytes.h"
 
-/* crc: 0, or the result over the bytes before these (so that pieces chain). "123456789" gives 0xe3069283. */
+/*
+ * crc: 0, or the result over the bytes before these (so that pieces chain). "123456789" gives
+ * 0xe3069283.
+ */
 uint32_t crc32c(uint32_t crc, struct bytes data);
 uint32_t crc32c_list(uint32_t crc, struct bytes_list data);
 

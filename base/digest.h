@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The name of a blob: digest function, hash and size (REAPI Digest). Hashing through OpenSSL with the
- * algorithm fetched once and one context per hasher, because the implicit fetch does not scale.
+ * The name of a blob: digest function, hash and size (REAPI Digest). Hashing through OpenSSL with
+ * the algorithm fetched once and one context per hasher, because the implicit fetch does not scale.
  */
 #ifndef VARVE_BASE_DIGEST_H
 #define VARVE_BASE_DIGEST_H
@@ -9,7 +9,10 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/* The numbers are those of REAPI's DigestFunction.Value. Those that we serve: see digest_function_supported(). */
+/*
+ * The numbers are those of REAPI's DigestFunction.Value. Those that we serve: see
+ * digest_function_supported().
+ */
 enum digest_function {
     DIGEST_FUNCTION_UNKNOWN = 0,
     DIGEST_FUNCTION_SHA256 = 1,
@@ -22,7 +25,10 @@ enum {
     SHA256_HASH_BYTES = 32,
 };
 
-/* A plain value. Bytes of hash past hash_length are zero, so that memcmp of the struct's hash works. */
+/*
+ * A plain value. Bytes of hash past hash_length are zero, so that memcmp of the struct's hash
+ * works.
+ */
 struct digest {
     uint8_t hash[DIGEST_HASH_BYTES_MAX];
     uint8_t hash_length; /* in bytes */
@@ -36,9 +42,10 @@ bool digest_function_supported(enum digest_function function);
 const char *digest_functions_supported_text(void);
 
 /*
- * Checks and converts what came from a client: lower-case hex of the function's full length, size >= 0.
+ * Checks and converts what came from a client: lower-case hex of the function's full length, size
+ * >= 0.
  *
- * function: DIGEST_FUNCTION_UNKNOWN infers it from the hash length (REAPI section on digest functions).
+ * function: DIGEST_FUNCTION_UNKNOWN infers it from the hash length (REAPI on digest functions).
  * Errors: INVALID_ARGUMENT naming what is wrong and, for functions, which are supported.
  */
 MUST_CHECK bool digest_parse(enum digest_function function,

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file seam: every byte that store/ puts on or takes from a disk goes through a struct io, so that tests can
- * put a simulated disk (tests/sim/io_sim.h) in its place. RocksDB does its own I/O and is not seen here.
+ * The file seam: every byte that store/ puts on or takes from a disk goes through a struct io, so
+ * that tests can put a simulated disk (tests/sim/io_sim.h) in its place. RocksDB does its own I/O
+ * and is not seen here.
  *
- * The operations in struct io_ops behave like the system calls: they may be short, and fail with -errno. The
- * functions below them loop over short results and EINTR and turn an errno into a status with the operation's name.
+ * The operations in struct io_ops behave like the system calls: they may be short, and fail with
+ * -errno. The functions below them loop over short results and EINTR and turn an errno into a
+ * status with the operation's name.
  */
 #ifndef VARVE_BASE_IO_H
 #define VARVE_BASE_IO_H
@@ -34,20 +36,24 @@ struct io_ops {
     int (*open)(struct io *io, const char *path, enum io_open_mode mode); /* the descriptor */
     int (*close)(struct io *io, int fd);
     int64_t (*pread)(struct io *io, int fd, void *buffer, size_t length, uint64_t offset);
-    int64_t (*pwritev)(struct io *io, int fd, const struct iovec *parts, int count, uint64_t offset);
-    int (*sync)(struct io *io, int fd);                             /* fdatasync */
-    int (*allocate)(struct io *io, int fd, uint64_t length);        /* fallocate from 0; the size grows */
+    int64_t (*pwritev)(struct io *io, int fd, const struct iovec *parts, int n, uint64_t offset);
+    int (*sync)(struct io *io, int fd);                      /* fdatasync */
+    int (*allocate)(struct io *io, int fd, uint64_t length); /* fallocate from 0; the size grows */
     int (*truncate)(struct io *io, int fd, uint64_t length);
-    int (*drop_cache)(struct io *io, int fd);                       /* posix_fadvise(DONTNEED), whole file */
+    int (*drop_cache)(struct io *io, int fd); /* posix_fadvise(DONTNEED), whole file */
     int64_t (*size)(struct io *io, int fd);
     int (*rename)(struct io *io, const char *from, const char *to);
     int (*unlink)(struct io *io, const char *path);
-    int (*make_directory)(struct io *io, const char *path);         /* mode 0750 */
+    int (*make_directory)(struct io *io, const char *path); /* mode 0750 */
     int (*sync_directory)(struct io *io, const char *path);
     /* Calls `each` for every name but "." and "..", in no order, until it returns false. */
-    int (*list)(struct io *io, const char *path, bool (*each)(void *argument, const char *name), void *argument);
+    int (*list)(struct io *io,
+                const char *path,
+                bool (*each)(void *argument, const char *name),
+                void *argument);
     int (*space)(struct io *io, const char *path, struct io_space *space);
-    int (*lock)(struct io *io, const char *path); /* opens or creates, exclusive lock; -EWOULDBLOCK; the descriptor */
+    /* Opens or creates, takes an exclusive lock or gives -EWOULDBLOCK; the descriptor. */
+    int (*lock)(struct io *io, const char *path);
 };
 
 struct io {
@@ -57,19 +63,35 @@ struct io {
 /* The real disk. Static storage, any thread. */
 struct io *io_posix(void);
 
-/* Path of the file for error texts and logs is in `what`. On false nothing is open. */
-MUST_CHECK bool io_open(struct io *io, const char *path, enum io_open_mode mode, int *fd, struct status *status);
+/* On false nothing is open. */
+MUST_CHECK bool io_open(struct io *io,
+                        const char *path,
+                        enum io_open_mode mode,
+                        int *fd,
+                        struct status *status);
 void io_close(struct io *io, int fd); /* fd < 0 does nothing */
 
 /* Reads until length or the end of the file; *got tells. length <= SSIZE_MAX. */
-MUST_CHECK bool io_pread(struct io *io, int fd, void *buffer, size_t length, uint64_t offset, size_t *got,
+MUST_CHECK bool io_pread(struct io *io,
+                         int fd,
+                         void *buffer,
+                         size_t length,
+                         uint64_t offset,
+                         size_t *got,
                          struct status *status);
 
 /* Writes all of it or fails. Any count of parts (cut into IOV_MAX); parts are not changed. */
-MUST_CHECK bool io_pwritev(struct io *io, int fd, const struct iovec *parts, size_t count, uint64_t offset,
+MUST_CHECK bool io_pwritev(struct io *io,
+                           int fd,
+                           const struct iovec *parts,
+                           size_t count,
+                           uint64_t offset,
                            struct status *status);
 
-/* A failed sync is final: whoever sees false never syncs, acknowledges or appends on this descriptor again. */
+/*
+ * A failed sync is final: whoever sees false never syncs, acknowledges or appends on this
+ * descriptor again.
+ */
 MUST_CHECK bool io_sync(struct io *io, int fd, struct status *status);
 MUST_CHECK bool io_allocate(struct io *io, int fd, uint64_t length, struct status *status);
 MUST_CHECK bool io_truncate(struct io *io, int fd, uint64_t length, struct status *status);
@@ -77,11 +99,18 @@ MUST_CHECK bool io_drop_cache(struct io *io, int fd, struct status *status);
 MUST_CHECK bool io_size(struct io *io, int fd, uint64_t *size, struct status *status);
 MUST_CHECK bool io_rename(struct io *io, const char *from, const char *to, struct status *status);
 MUST_CHECK bool io_unlink(struct io *io, const char *path, struct status *status);
-MUST_CHECK bool io_make_directory(struct io *io, const char *path, struct status *status); /* exists: fine */
+/* One that is there already is fine. */
+MUST_CHECK bool io_make_directory(struct io *io, const char *path, struct status *status);
 MUST_CHECK bool io_sync_directory(struct io *io, const char *path, struct status *status);
-MUST_CHECK bool io_list(struct io *io, const char *path, bool (*each)(void *argument, const char *name),
-                        void *argument, struct status *status);
-MUST_CHECK bool io_space(struct io *io, const char *path, struct io_space *space, struct status *status);
+MUST_CHECK bool io_list(struct io *io,
+                        const char *path,
+                        bool (*each)(void *argument, const char *name),
+                        void *argument,
+                        struct status *status);
+MUST_CHECK bool io_space(struct io *io,
+                         const char *path,
+                         struct io_space *space,
+                         struct status *status);
 /* FAILED_PRECONDITION when another process holds it. The lock ends with the descriptor. */
 MUST_CHECK bool io_lock(struct io *io, const char *path, int *fd, struct status *status);
 

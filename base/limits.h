@@ -5,20 +5,32 @@
 
 #include "base/compiler.h"
 
-/* Blobs up to this go whole into one record of the small lane; larger ones in chunks of this size to the large lane. */
+/*
+ * Blobs up to this go whole into one record of the small lane; larger ones in chunks of this size
+ * to the large lane.
+ */
 #define LIMIT_SMALL_BLOB_BYTES (1 * MIB)
 #define LIMIT_CHUNK_BYTES (1 * MIB)
 
 /* A pooled buffer holds a chunk with its record header and padding. */
 #define LIMIT_POOL_BUFFER_BYTES (LIMIT_CHUNK_BYTES + 4096)
 
-/* Largest blob: its manifest (32 bytes a chunk) stays below LIMIT_MANIFEST_BYTES when all chunks are full. */
+/*
+ * Largest blob: its manifest (32 bytes a chunk) stays below LIMIT_MANIFEST_BYTES when all chunks
+ * are full.
+ */
 #define LIMIT_BLOB_BYTES (1024 * GIB)
 #define LIMIT_MANIFEST_BYTES (64 * MIB)
 
-/* Announced in Capabilities: leaves room for some 5,000 entries of overhead in receivers that take 4 MiB (CLIENTS, decision 6). */
+/*
+ * Announced in Capabilities: leaves room for some 5,000 entries of overhead in receivers that take
+ * 4 MiB (CLIENTS, decision 6).
+ */
 #define LIMIT_BATCH_TOTAL_BYTES 3670016
-/* What the compressed entries of one BatchUpdateBlobs decode to, all together; larger blobs are streamed. */
+/*
+ * What the compressed entries of one BatchUpdateBlobs decode to, all together; larger blobs are
+ * streamed.
+ */
 #define LIMIT_BATCH_DECODED_BYTES (16 * MIB)
 /* Taken in: clients overshoot, and 100,000 digests to FindMissingBlobs are 7.2 MiB. */
 #define LIMIT_MESSAGE_BYTES (16 * MIB)
@@ -35,21 +47,37 @@
 #define LIMIT_INLINE_BYTES (1 * MIB)
 /* A Tree that is read whole for the completeness check. */
 #define LIMIT_TREE_BYTES (64 * MIB)
-/* Trees and Directories that one completeness check reads, all together. Outputs of one action are far below. */
+/*
+ * Trees and Directories that one completeness check reads, all together. Outputs of one action are
+ * far below.
+ */
 #define LIMIT_COMPLETENESS_BYTES (4 * LIMIT_TREE_BYTES)
-/* Directories that one GetTree visits; and nesting is bounded by it, since the walk is not recursive. */
+/*
+ * Directories that one GetTree visits; and nesting is bounded by it, since the walk is not
+ * recursive.
+ */
 #define LIMIT_TREE_DIRECTORIES 1000000
 
 /* One round of group commit: what one gathered write and one sync carry. */
 #define LIMIT_COMMIT_BYTES (4 * MIB)
 #define LIMIT_COMMIT_RECORDS 512
-/* How long a round waits for more once more than one waits. Longer always lost (STORAGE section 2). */
+/*
+ * How long a round waits for more once more than one waits. Longer always lost (STORAGE section 2).
+ */
 #define LIMIT_COMMIT_WINDOW_NS (100 * 1000)
-/* Requests that wait for a round of one lane; beyond it writes are refused with RESOURCE_EXHAUSTED. */
+/*
+ * Requests that wait for a round of one lane; beyond it writes are refused with RESOURCE_EXHAUSTED.
+ */
 #define LIMIT_COMMIT_QUEUE 65536
-/* The large lane is synced in the background each time so much is unsynced, so that the last sync is short. */
+/*
+ * The large lane is synced in the background each time so much is unsynced, so that the last sync
+ * is short.
+ */
 #define LIMIT_UNSYNCED_BYTES (16 * MIB)
-/* Entries that wait for the index on disk; beyond it the queue is dropped and caught up from the segments. */
+/*
+ * Entries that wait for the index on disk; beyond it the queue is dropped and caught up from the
+ * segments.
+ */
 #define LIMIT_INDEX_QUEUE 1048576
 
 /* Memory of one call besides its messages. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mutex that knows its owner and its rank, and a condition. No lock is held across a sync, a send or a callback.
+ * A mutex that knows its owner and its rank, and a condition. No lock is held across a sync, a send
+ * or a callback.
  */
 #ifndef VARVE_BASE_LOCK_H
 #define VARVE_BASE_LOCK_H

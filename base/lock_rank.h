@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every lock of the program, in the only order in which they may be taken: a thread that holds a lock may take
- * only locks further down. lock_acquire() asserts it, in release too. Two locks of one rank are never held together.
+ * Every lock of the program, in the only order in which they may be taken: a thread that holds a
+ * lock may take only locks further down. lock_acquire() asserts it, in release too. Two locks of
+ * one rank are never held together.
  */
 #ifndef VARVE_BASE_LOCK_RANK_H
 #define VARVE_BASE_LOCK_RANK_H
 
 /*   X(name, what it protects) */
-#define LOCK_RANKS(X)                                                                          \
-    X(SERVER, "server: the list of live calls and the state of a shutdown")                    \
-    X(UPLOAD_TABLE, "uploads: the table of unfinished uploads and who leads each digest")      \
-    X(UPLOAD, "one unfinished upload: its owner and its offset")                               \
-    X(CALL, "one call: the hand-over between threads")                                         \
-    X(CLIENT, "one client connection: calls in flight")                                        \
-    X(COMMIT, "commit: the queue of one lane and its failure")                                 \
-    X(WATERMARK, "watermark: pending and durable seq of one lane, and who waits")              \
-    X(SEGMENT_LOG, "lane: the active segment, its end, the next seq, unsynced segments")       \
-    X(SEGMENT_SET, "store: which segments exist, and readers' pins")                           \
-    X(BLOB_TABLE, "one shard of the index in memory")                                          \
-    X(INDEXER, "indexer: entries that wait for RocksDB")                                       \
-    X(ACK, "ack: completions that wait for their thread")                                      \
-    X(WORKERS, "workers: the queue of tasks")                                                  \
-    X(BUDGET, "admission: bytes and calls in flight, and who waits for them")                  \
-    X(BUFFER_POOL, "the free buffers, and who waits for one")                                  \
-    X(METRICS, "metrics: registration of series")                                              \
-    X(IO_SIM, "tests: the simulated disk")                                                     \
+#define LOCK_RANKS(X)                                                                              \
+    X(SERVER, "server: the list of live calls and the state of a shutdown")                        \
+    X(UPLOAD_TABLE, "uploads: the table of unfinished uploads and who leads each digest")          \
+    X(UPLOAD, "one unfinished upload: its owner and its offset")                                   \
+    X(CALL, "one call: the hand-over between threads")                                             \
+    X(CLIENT, "one client connection: calls in flight")                                            \
+    X(COMMIT, "commit: the queue of one lane and its failure")                                     \
+    X(WATERMARK, "watermark: pending and durable seq of one lane, and who waits")                  \
+    X(SEGMENT_LOG, "lane: the active segment, its end, the next seq, unsynced segments")           \
+    X(SEGMENT_SET, "store: which segments exist, and readers' pins")                               \
+    X(BLOB_TABLE, "one shard of the index in memory")                                              \
+    X(INDEXER, "indexer: entries that wait for RocksDB")                                           \
+    X(ACK, "ack: completions that wait for their thread")                                          \
+    X(WORKERS, "workers: the queue of tasks")                                                      \
+    X(BUDGET, "admission: bytes and calls in flight, and who waits for them")                      \
+    X(BUFFER_POOL, "the free buffers, and who waits for one")                                      \
+    X(METRICS, "metrics: registration of series")                                                  \
+    X(IO_SIM, "tests: the simulated disk")                                                         \
     X(LEAF, "tests and tools: a lock under which nothing else is taken")
 
 enum lock_rank {
 #define LOCK_RANK_ENUM(name, what) LOCK_RANK_##name,
     LOCK_RANKS(LOCK_RANK_ENUM)
 #undef LOCK_RANK_ENUM
-    LOCK_RANK_COUNT
+        LOCK_RANK_COUNT
 };
 
 #endif

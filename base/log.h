@@ -15,9 +15,13 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERRO
 
 /* Lines below it are dropped. Process-wide, atomic; info at start. */
 void log_set_level(enum log_level level);
-bool log_level_parse(const char *name, enum log_level *level); /* "debug", "info", "warn", "error" */
+bool log_level_parse(const char *name,
+                     enum log_level *level); /* "debug", "info", "warn", "error" */
 
-/* format gives the pairs after event=, already in logfmt; text that is not ours goes through log_quote(). */
+/*
+ * format gives the pairs after event=, already in logfmt; text that is not ours goes through
+ * log_quote().
+ */
 void log_event(enum log_level level, const char *event, const char *format, ...) PRINTF_LIKE(3, 4);
 
 enum { LOG_TEXT_BYTES_MAX = 1024 };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters and gauges of the process, and histograms of seconds, rendered as Prometheus text. All series exist
- * with value 0 from the start. Owned by main, given to who needs it; every function is for any thread.
+ * Counters and gauges of the process, and histograms of seconds, rendered as Prometheus text. All
+ * series exist with value 0 from the start. Owned by main, given to who needs it; every function is
+ * for any thread.
  *
- * A series is one line of METRICS: (NAME, family, labels or "", COUNTER or GAUGE, help). Series of one family
- * stand together and have the same help. Series per RPC method are server/rpc_metrics.h's.
+ * A series is one line of METRICS: (NAME, family, labels or "", COUNTER or GAUGE, help). Series of
+ * one family stand together and have the same help. Series per RPC method are
+ * server/rpc_metrics.h's.
  */
 #ifndef VARVE_BASE_METRICS_H
 #define VARVE_BASE_METRICS_H
@@ -14,57 +16,94 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define METRICS(X)                                                                                                   \
-    X(SEGMENT_SYNCS_SMALL, "varve_segment_syncs_total", "lane=\"small\"", COUNTER, "Syncs of segment files that group commit or rotation asked for.") \
-    X(SEGMENT_SYNCS_LARGE, "varve_segment_syncs_total", "lane=\"large\"", COUNTER, "Syncs of segment files that group commit or rotation asked for.") \
-    X(SEGMENT_SYNC_FAILURES, "varve_segment_sync_failures_total", "", COUNTER, "Syncs that failed; each is final for its lane.") \
-    X(SEGMENT_ROTATIONS, "varve_segment_rotations_total", "", COUNTER, "Segments that were full and gave way to the next.") \
-    X(SEGMENTS, "varve_segments", "", GAUGE, "Segment files in the store.") \
-    X(SEGMENT_BYTES, "varve_segment_bytes", "", GAUGE, "Bytes of records in the segments.") \
-    X(BLOBS_WRITTEN, "varve_blobs_written_total", "", COUNTER, "Blobs that became durable and visible.") \
-    X(BLOB_BYTES_WRITTEN, "varve_blob_bytes_written_total", "", COUNTER, "Their bytes, uncompressed.") \
-    X(ACTION_RESULTS_WRITTEN, "varve_action_results_written_total", "", COUNTER, "Action results that became durable and visible.") \
-    X(RECORD_BYTES_APPENDED, "varve_record_bytes_appended_total", "", COUNTER, "Bytes appended to segments, with headers and padding.") \
-    X(BLOBS_READ, "varve_blobs_read_total", "", COUNTER, "Blobs or parts of blobs that were read and verified.") \
-    X(BLOB_BYTES_READ, "varve_blob_bytes_read_total", "", COUNTER, "Bytes of blobs read, uncompressed.") \
-    X(RECORDS_DAMAGED, "varve_records_damaged_total", "", COUNTER, "Records that failed their checks when read.") \
-    X(BLOBS_FORGOTTEN, "varve_blobs_forgotten_total", "", COUNTER, "Entries removed because their record is damaged or was deleted.") \
-    X(INDEX_ENTRIES, "varve_index_entries", "", GAUGE, "Blobs and action results in the index.") \
-    X(INDEX_BATCHES, "varve_index_batches_total", "", COUNTER, "Batches written to the index on disk.") \
-    X(INDEX_FAILURES, "varve_index_failures_total", "", COUNTER, "Failures of the index on disk; it is caught up from the segments later.") \
-    X(INDEX_QUEUE, "varve_index_queue_entries", "", GAUGE, "Entries that wait for the index on disk.") \
-    X(PENDING_SEQ_SMALL, "varve_pending_seq", "lane=\"small\"", GAUGE, "Sequence number of the last record appended.") \
-    X(PENDING_SEQ_LARGE, "varve_pending_seq", "lane=\"large\"", GAUGE, "Sequence number of the last record appended.") \
-    X(DURABLE_SEQ_SMALL, "varve_durable_seq", "lane=\"small\"", GAUGE, "Sequence number up to which records are on disk.") \
-    X(DURABLE_SEQ_LARGE, "varve_durable_seq", "lane=\"large\"", GAUGE, "Sequence number up to which records are on disk.") \
-    X(COMMIT_ROUNDS, "varve_commit_rounds_total", "", COUNTER, "Rounds of group commit.") \
-    X(WRITES_REFUSED_DISK_FULL, "varve_writes_refused_total", "reason=\"disk_full\"", COUNTER, "Writes refused, by reason.") \
-    X(WRITES_REFUSED_FAILED, "varve_writes_refused_total", "reason=\"sync_failed\"", COUNTER, "Writes refused, by reason.") \
-    X(READ_ONLY, "varve_read_only", "", GAUGE, "1 when writes are refused since a sync failed.") \
-    X(RECOVERED_RECORDS, "varve_recovered_records_total", "", COUNTER, "Records found behind the index's checkpoint at start.") \
-    X(RECOVERY_TAILS_CUT, "varve_recovery_tails_cut_total", "", COUNTER, "Segments whose torn tail was cut at start.") \
-    X(RECOVERY_ENTRIES_DROPPED, "varve_recovery_entries_dropped_total", "", COUNTER, "Index entries whose bytes are gone.") \
-    X(UPLOADS_OPEN, "varve_uploads_open", "", GAUGE, "Unfinished uploads that are kept for resumption or in progress.") \
-    X(UPLOADS_JOINED, "varve_uploads_joined_total", "", COUNTER, "Uploads that waited for another upload of the same blob.") \
-    X(UPLOADS_EARLY, "varve_uploads_answered_early_total", "", COUNTER, "Uploads answered before their end because the blob is there.") \
-    X(UPLOADS_EXPIRED, "varve_uploads_expired_total", "", COUNTER, "Unfinished uploads dropped after their keep time.") \
-    X(ACTION_HITS, "varve_action_results_total", "result=\"hit\"", COUNTER, "GetActionResult by outcome.") \
-    X(ACTION_MISSES, "varve_action_results_total", "result=\"miss\"", COUNTER, "GetActionResult by outcome.") \
-    X(ACTION_INCOMPLETE, "varve_action_results_total", "result=\"incomplete\"", COUNTER, "GetActionResult by outcome.") \
-    X(CAS_FOUND, "varve_find_missing_total", "result=\"present\"", COUNTER, "Digests asked by FindMissingBlobs, by outcome.") \
-    X(CAS_MISSING, "varve_find_missing_total", "result=\"missing\"", COUNTER, "Digests asked by FindMissingBlobs, by outcome.") \
-    X(CALLS_LIVE, "varve_calls_live", "", GAUGE, "RPCs in progress.") \
-    X(CALLS_REFUSED, "varve_calls_refused_total", "", COUNTER, "RPCs refused because too many were in progress or the server drains.") \
-    X(BUDGET_USED, "varve_request_bytes_in_flight", "", GAUGE, "Bytes of requests held in memory.") \
-    X(BUDGET_WAITING, "varve_calls_waiting_for_budget", "", GAUGE, "RPCs that wait until memory for their next message is free.") \
-    X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.") \
-    X(CONNECTIONS_SHED, "varve_connections_shed_total", "", COUNTER, "Connections closed at once because descriptors ran out.")
+#define METRICS(X)                                                                                 \
+    X(SEGMENT_SYNCS_SMALL, "varve_segment_syncs_total", "lane=\"small\"", COUNTER,                 \
+      "Syncs of segment files that group commit or rotation asked for.")                           \
+    X(SEGMENT_SYNCS_LARGE, "varve_segment_syncs_total", "lane=\"large\"", COUNTER,                 \
+      "Syncs of segment files that group commit or rotation asked for.")                           \
+    X(SEGMENT_SYNC_FAILURES, "varve_segment_sync_failures_total", "", COUNTER,                     \
+      "Syncs that failed; each is final for its lane.")                                            \
+    X(SEGMENT_ROTATIONS, "varve_segment_rotations_total", "", COUNTER,                             \
+      "Segments that were full and gave way to the next.")                                         \
+    X(SEGMENTS, "varve_segments", "", GAUGE, "Segment files in the store.")                        \
+    X(SEGMENT_BYTES, "varve_segment_bytes", "", GAUGE, "Bytes of records in the segments.")        \
+    X(BLOBS_WRITTEN, "varve_blobs_written_total", "", COUNTER,                                     \
+      "Blobs that became durable and visible.")                                                    \
+    X(BLOB_BYTES_WRITTEN, "varve_blob_bytes_written_total", "", COUNTER,                           \
+      "Their bytes, uncompressed.")                                                                \
+    X(ACTION_RESULTS_WRITTEN, "varve_action_results_written_total", "", COUNTER,                   \
+      "Action results that became durable and visible.")                                           \
+    X(RECORD_BYTES_APPENDED, "varve_record_bytes_appended_total", "", COUNTER,                     \
+      "Bytes appended to segments, with headers and padding.")                                     \
+    X(BLOBS_READ, "varve_blobs_read_total", "", COUNTER,                                           \
+      "Blobs or parts of blobs that were read and verified.")                                      \
+    X(BLOB_BYTES_READ, "varve_blob_bytes_read_total", "", COUNTER,                                 \
+      "Bytes of blobs read, uncompressed.")                                                        \
+    X(RECORDS_DAMAGED, "varve_records_damaged_total", "", COUNTER,                                 \
+      "Records that failed their checks when read.")                                               \
+    X(BLOBS_FORGOTTEN, "varve_blobs_forgotten_total", "", COUNTER,                                 \
+      "Entries removed because their record is damaged or was deleted.")                           \
+    X(INDEX_ENTRIES, "varve_index_entries", "", GAUGE, "Blobs and action results in the index.")   \
+    X(INDEX_BATCHES, "varve_index_batches_total", "", COUNTER,                                     \
+      "Batches written to the index on disk.")                                                     \
+    X(INDEX_FAILURES, "varve_index_failures_total", "", COUNTER,                                   \
+      "Failures of the index on disk; it is caught up from the segments later.")                   \
+    X(INDEX_QUEUE, "varve_index_queue_entries", "", GAUGE,                                         \
+      "Entries that wait for the index on disk.")                                                  \
+    X(PENDING_SEQ_SMALL, "varve_pending_seq", "lane=\"small\"", GAUGE,                             \
+      "Sequence number of the last record appended.")                                              \
+    X(PENDING_SEQ_LARGE, "varve_pending_seq", "lane=\"large\"", GAUGE,                             \
+      "Sequence number of the last record appended.")                                              \
+    X(DURABLE_SEQ_SMALL, "varve_durable_seq", "lane=\"small\"", GAUGE,                             \
+      "Sequence number up to which records are on disk.")                                          \
+    X(DURABLE_SEQ_LARGE, "varve_durable_seq", "lane=\"large\"", GAUGE,                             \
+      "Sequence number up to which records are on disk.")                                          \
+    X(COMMIT_ROUNDS, "varve_commit_rounds_total", "", COUNTER, "Rounds of group commit.")          \
+    X(WRITES_REFUSED_DISK_FULL, "varve_writes_refused_total", "reason=\"disk_full\"", COUNTER,     \
+      "Writes refused, by reason.")                                                                \
+    X(WRITES_REFUSED_FAILED, "varve_writes_refused_total", "reason=\"sync_failed\"", COUNTER,      \
+      "Writes refused, by reason.")                                                                \
+    X(READ_ONLY, "varve_read_only", "", GAUGE, "1 when writes are refused since a sync failed.")   \
+    X(RECOVERED_RECORDS, "varve_recovered_records_total", "", COUNTER,                             \
+      "Records found behind the index's checkpoint at start.")                                     \
+    X(RECOVERY_TAILS_CUT, "varve_recovery_tails_cut_total", "", COUNTER,                           \
+      "Segments whose torn tail was cut at start.")                                                \
+    X(RECOVERY_ENTRIES_DROPPED, "varve_recovery_entries_dropped_total", "", COUNTER,               \
+      "Index entries whose bytes are gone.")                                                       \
+    X(UPLOADS_OPEN, "varve_uploads_open", "", GAUGE,                                               \
+      "Unfinished uploads that are kept for resumption or in progress.")                           \
+    X(UPLOADS_JOINED, "varve_uploads_joined_total", "", COUNTER,                                   \
+      "Uploads that waited for another upload of the same blob.")                                  \
+    X(UPLOADS_EARLY, "varve_uploads_answered_early_total", "", COUNTER,                            \
+      "Uploads answered before their end because the blob is there.")                              \
+    X(UPLOADS_EXPIRED, "varve_uploads_expired_total", "", COUNTER,                                 \
+      "Unfinished uploads dropped after their keep time.")                                         \
+    X(ACTION_HITS, "varve_action_results_total", "result=\"hit\"", COUNTER,                        \
+      "GetActionResult by outcome.")                                                               \
+    X(ACTION_MISSES, "varve_action_results_total", "result=\"miss\"", COUNTER,                     \
+      "GetActionResult by outcome.")                                                               \
+    X(ACTION_INCOMPLETE, "varve_action_results_total", "result=\"incomplete\"", COUNTER,           \
+      "GetActionResult by outcome.")                                                               \
+    X(CAS_FOUND, "varve_find_missing_total", "result=\"present\"", COUNTER,                        \
+      "Digests asked by FindMissingBlobs, by outcome.")                                            \
+    X(CAS_MISSING, "varve_find_missing_total", "result=\"missing\"", COUNTER,                      \
+      "Digests asked by FindMissingBlobs, by outcome.")                                            \
+    X(CALLS_LIVE, "varve_calls_live", "", GAUGE, "RPCs in progress.")                              \
+    X(CALLS_REFUSED, "varve_calls_refused_total", "", COUNTER,                                     \
+      "RPCs refused because too many were in progress or the server drains.")                      \
+    X(BUDGET_USED, "varve_request_bytes_in_flight", "", GAUGE,                                     \
+      "Bytes of requests held in memory.")                                                         \
+    X(BUDGET_WAITING, "varve_calls_waiting_for_budget", "", GAUGE,                                 \
+      "RPCs that wait until memory for their next message is free.")                               \
+    X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
+    X(CONNECTIONS_SHED, "varve_connections_shed_total", "", COUNTER,                               \
+      "Connections closed at once because descriptors ran out.")
 
 enum metric {
 #define METRIC_ENUM(name, family, labels, type, help) METRIC_##name,
     METRICS(METRIC_ENUM)
 #undef METRIC_ENUM
-    METRIC_COUNT
+        METRIC_COUNT
 };
 
 struct metrics {
@@ -93,7 +132,8 @@ struct metrics_text {
     bool failed;
 };
 
-void metrics_text_printf(struct metrics_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void metrics_text_printf(struct metrics_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void metrics_text_free(struct metrics_text *text);
 
 /* All series with # HELP and # TYPE, in the order of METRICS. */
@@ -107,7 +147,13 @@ struct histogram {
 };
 
 void histogram_observe(struct histogram *histogram, int64_t duration_ns);
-/* family_bucket{labels,le="..."}, _sum and _count; no HELP or TYPE. labels without braces, may be "". */
-void histogram_render(struct histogram *histogram, const char *family, const char *labels, struct metrics_text *text);
+/*
+ * family_bucket{labels,le="..."}, _sum and _count; no HELP or TYPE. labels without braces, may be
+ * "".
+ */
+void histogram_render(struct histogram *histogram,
+                      const char *family,
+                      const char *labels,
+                      struct metrics_text *text);
 
 #endif

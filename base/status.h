@@ -3,8 +3,8 @@
  * Why something failed: a code with gRPC's numbers and one line of text for a person.
  *
  * A fallible function returns bool (true is success) and takes a struct status last. The status is
- * set once, where the failure is seen; callers pass it up and may prefix what they were doing.
- * On true the status is untouched. "Not there" is not a failure: lookups say it in an out-parameter.
+ * set once, where the failure is seen; callers pass it up and may prefix what they were doing. On
+ * true the status is untouched. "Not there" is not a failure: lookups say it in an out-parameter.
  */
 #ifndef VARVE_BASE_STATUS_H
 #define VARVE_BASE_STATUS_H
@@ -42,13 +42,16 @@ struct status {
     char message[STATUS_MESSAGE_BYTES_MAX]; /* NUL-terminated, cut if longer, always valid UTF-8 */
 };
 
-/* Sets the status; returns false, so that failing is one line. Bytes that are not UTF-8 become '?'. */
+/*
+ * Sets the status; returns false, so that failing is one line. Bytes that are not UTF-8 become '?'.
+ */
 bool status_fail(struct status *status, enum status_code code, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
 /*
  * As status_fail() with ": " and the text of error_number appended. The code follows from it:
- * ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM -> RESOURCE_EXHAUSTED; ENOENT -> NOT_FOUND; others INTERNAL.
+ * ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM -> RESOURCE_EXHAUSTED; ENOENT -> NOT_FOUND; others
+ * INTERNAL.
  */
 bool status_fail_errno(struct status *status, int error_number, const char *format, ...)
     PRINTF_LIKE(3, 4);
