@@ -5,8 +5,8 @@
  * and is not seen here.
  *
  * The operations in struct io_ops behave like the system calls: they may be short, and fail with
- * -errno. The functions below them loop over short results and EINTR and turn an errno into a
- * status with the operation's name.
+ * -errno. The functions below them loop over short results and EINTR (but never repeat a sync) and
+ * turn an errno into a status with the operation's name.
  */
 #ifndef VARVE_BASE_IO_H
 #define VARVE_BASE_IO_H
