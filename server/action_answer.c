@@ -19,7 +19,10 @@ enum {
     FIELD_FILE_PATH = 1,
     FIELD_FILE_DIGEST = 2,
     FIELD_FILE_CONTENTS = 5,
-    /* What inlining one blob adds besides its bytes: keys, its length, a longer length of the message it is in. */
+    /*
+     * What inlining one blob adds besides its bytes: keys, its length, a longer length of the
+     * message it is in.
+     */
     INLINE_OVERHEAD_BYTES = 24,
     /* Execution metadata and a margin. */
     ANSWER_MARGIN_BYTES = 64,
@@ -55,10 +58,19 @@ struct file {
 };
 
 static bool run(struct answer *answer, struct bytes result, struct status *status);
-static bool find_streams(struct answer *answer, struct bytes result, struct stream streams[2], struct status *status);
-static bool file_decode(struct answer *answer, struct wire_span message, struct file *file, struct status *status);
+static bool find_streams(struct answer *answer,
+                         struct bytes result,
+                         struct stream streams[2],
+                         struct status *status);
+static bool file_decode(struct answer *answer,
+                        struct wire_span message,
+                        struct file *file,
+                        struct status *status);
 static bool path_is_wanted(const struct answer *answer, struct bytes path);
-static bool read_blob(struct answer *answer, const struct wire_digest *wire, struct bytes *data, struct status *status);
+static bool read_blob(struct answer *answer,
+                      const struct wire_digest *wire,
+                      struct bytes *data,
+                      struct status *status);
 static void put_file(struct answer *answer, struct bytes message, struct bytes contents);
 static void put_field(struct answer *answer, uint32_t number, struct bytes bytes);
 static int compare_bytes(const void *left, const void *right);
@@ -76,9 +88,15 @@ struct bytes action_answer_metadata(struct bytes result)
     return bytes_of(empty, sizeof(empty));
 }
 
-bool action_answer_inline(struct durability *durability, struct arena *arena, enum digest_function function,
-                          struct bytes result, struct action_inline *wanted, struct byte_builder *answer_builder,
-                          struct digest *gone, size_t *gone_count, struct status *status)
+bool action_answer_inline(struct durability *durability,
+                          struct arena *arena,
+                          enum digest_function function,
+                          struct bytes result,
+                          struct action_inline *wanted,
+                          struct byte_builder *answer_builder,
+                          struct digest *gone,
+                          size_t *gone_count,
+                          struct status *status)
 {
     if (wanted->path_count > 0)
         qsort(wanted->paths, wanted->path_count, sizeof(*wanted->paths), compare_bytes);
@@ -101,8 +119,8 @@ bool action_answer_inline(struct durability *durability, struct arena *arena, en
     const bool ok = run(&answer, result, status);
     whole_blob_free(&answer.blob);
     if (ok && answer_builder->failed)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for an action result of %zu bytes",
-                           result.length);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory for an action result of %zu bytes", result.length);
     return ok;
 }
 
@@ -126,7 +144,8 @@ static bool run(struct answer *answer, struct bytes result, struct status *statu
     struct wire_field field;
     size_t copied = 0;
     wire_reader_init(&reader, wire_span_of_bytes(&result));
-    for (size_t begin = 0; ok && wire_reader_next(&reader, &field); begin = result.length - reader.rest.length) {
+    for (size_t begin = 0; ok && wire_reader_next(&reader, &field);
+         begin = result.length - reader.rest.length) {
         struct file file;
         if (field.number != FIELD_OUTPUT_FILES || answer->wanted->path_count == 0)
             continue;
@@ -142,7 +161,8 @@ static bool run(struct answer *answer, struct bytes result, struct status *statu
         copied = result.length - reader.rest.length;
     }
     if (ok) {
-        byte_builder_append(whole, bytes_of(result.length > copied ? result.data + copied : NULL, result.length - copied));
+        byte_builder_append(whole, bytes_of(result.length > copied ? result.data + copied : NULL,
+                                            result.length - copied));
         byte_builder_append(whole, bytes_of(raw.data, raw.length));
         whole->failed |= raw.failed;
     }
@@ -150,10 +170,15 @@ static bool run(struct answer *answer, struct bytes result, struct status *statu
     return ok;
 }
 
-static bool find_streams(struct answer *answer, struct bytes result, struct stream streams[2], struct status *status)
+static bool find_streams(struct answer *answer,
+                         struct bytes result,
+                         struct stream streams[2],
+                         struct status *status)
 {
-    streams[0] = (struct stream){.raw_field = FIELD_STDOUT_RAW, .wanted = answer->wanted->stdout_raw};
-    streams[1] = (struct stream){.raw_field = FIELD_STDERR_RAW, .wanted = answer->wanted->stderr_raw};
+    streams[0] =
+        (struct stream){.raw_field = FIELD_STDOUT_RAW, .wanted = answer->wanted->stdout_raw};
+    streams[1] =
+        (struct stream){.raw_field = FIELD_STDERR_RAW, .wanted = answer->wanted->stderr_raw};
     struct wire_reader reader;
     struct wire_field field;
     wire_reader_init(&reader, wire_span_of_bytes(&result));
@@ -161,7 +186,8 @@ static bool find_streams(struct answer *answer, struct bytes result, struct stre
         if (field.type != WIRE_BYTES)
             continue;
         struct stream *const stream =
-            &streams[field.number == FIELD_STDERR_RAW || field.number == FIELD_STDERR_DIGEST ? 1 : 0];
+            &streams[field.number == FIELD_STDERR_RAW || field.number == FIELD_STDERR_DIGEST ? 1
+                                                                                             : 0];
         switch (field.number) {
         case FIELD_STDOUT_RAW:
         case FIELD_STDERR_RAW:
@@ -180,7 +206,10 @@ static bool find_streams(struct answer *answer, struct bytes result, struct stre
     return true;
 }
 
-static bool file_decode(struct answer *answer, struct wire_span message, struct file *file, struct status *status)
+static bool file_decode(struct answer *answer,
+                        struct wire_span message,
+                        struct file *file,
+                        struct status *status)
 {
     *file = (struct file){0};
     struct wire_reader reader;
@@ -204,11 +233,15 @@ static bool file_decode(struct answer *answer, struct wire_span message, struct 
 
 static bool path_is_wanted(const struct answer *answer, struct bytes path)
 {
-    return bsearch(&path, answer->wanted->paths, answer->wanted->path_count, sizeof(path), compare_bytes) != NULL;
+    return bsearch(&path, answer->wanted->paths, answer->wanted->path_count, sizeof(path),
+                   compare_bytes) != NULL;
 }
 
 /* *data is empty when it does not fit, is empty or is gone; true then too. */
-static bool read_blob(struct answer *answer, const struct wire_digest *wire, struct bytes *data, struct status *status)
+static bool read_blob(struct answer *answer,
+                      const struct wire_digest *wire,
+                      struct bytes *data,
+                      struct status *status)
 {
     *data = bytes_of(NULL, 0);
     struct digest digest;
@@ -218,7 +251,8 @@ static bool read_blob(struct answer *answer, const struct wire_digest *wire, str
     if (needed > answer->bytes_left)
         return true;
     bool found;
-    if (!whole_blob_read(&answer->blob, answer->durability, &digest, LIMIT_INLINE_BYTES, data, &found, status))
+    if (!whole_blob_read(&answer->blob, answer->durability, &digest, LIMIT_INLINE_BYTES, data,
+                         &found, status))
         return false;
     if (!found) {
         *answer->gone = digest;
@@ -231,8 +265,10 @@ static bool read_blob(struct answer *answer, const struct wire_digest *wire, str
 
 static void put_file(struct answer *answer, struct bytes message, struct bytes contents)
 {
-    const size_t length = message.length + wire_bytes_field_size(FIELD_FILE_CONTENTS, contents.length);
-    uint8_t *const begin = byte_builder_reserve(answer->builder, wire_bytes_field_size(FIELD_OUTPUT_FILES, length));
+    const size_t length =
+        message.length + wire_bytes_field_size(FIELD_FILE_CONTENTS, contents.length);
+    uint8_t *const begin =
+        byte_builder_reserve(answer->builder, wire_bytes_field_size(FIELD_OUTPUT_FILES, length));
     if (begin == NULL)
         return;
     uint8_t *to = wire_put_bytes_key(begin, FIELD_OUTPUT_FILES, length);
@@ -246,7 +282,8 @@ static void put_field(struct answer *answer, uint32_t number, struct bytes bytes
 {
     if (bytes.length == 0)
         return;
-    uint8_t *const to = byte_builder_reserve(answer->builder, wire_bytes_field_size(number, bytes.length));
+    uint8_t *const to =
+        byte_builder_reserve(answer->builder, wire_bytes_field_size(number, bytes.length));
     if (to != NULL)
         answer->builder->length += (size_t)(wire_put_bytes_field(to, number, bytes) - to);
 }

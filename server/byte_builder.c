@@ -17,7 +17,8 @@ uint8_t *byte_builder_reserve(struct byte_builder *builder, size_t more)
         return NULL;
     }
 
-    size_t capacity = builder->capacity < CAPACITY_BYTES_MIN ? CAPACITY_BYTES_MIN : builder->capacity * 2;
+    size_t capacity =
+        builder->capacity < CAPACITY_BYTES_MIN ? CAPACITY_BYTES_MIN : builder->capacity * 2;
     if (capacity < builder->length + more)
         capacity = builder->length + more;
     uint8_t *const data = realloc(builder->data, capacity);

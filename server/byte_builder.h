@@ -9,10 +9,13 @@
 struct byte_builder {
     uint8_t *data; /* owned, by malloc */
     size_t length, capacity;
-    bool failed; /* memory was used up; never goes back to false. What was appended since is not in */
+    bool failed; /* memory was used up, for good; what was appended since is not in */
 };
 
-/* Room for `more` bytes at data + length; the caller writes there and moves length. NULL when memory is used up. */
+/*
+ * Room for `more` bytes at data + length; the caller writes there and moves length. NULL when
+ * memory is used up.
+ */
 uint8_t *byte_builder_reserve(struct byte_builder *builder, size_t more);
 void byte_builder_append(struct byte_builder *builder, struct bytes bytes);
 

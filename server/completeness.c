@@ -18,8 +18,9 @@ struct check {
     struct completeness *completeness;
 
     struct digest_set missing;
-    struct digest_set trees;       /* read so far */
-    struct digest_set directories; /* met so far; those from `next_directory` on are still to be read */
+    struct digest_set trees; /* read so far */
+    struct digest_set
+        directories; /* met so far; those from `next_directory` on are still to be read */
     size_t next_directory;
     uint64_t read_bytes_left; /* of LIMIT_COMPLETENESS_BYTES */
     struct whole_blob blob;
@@ -30,11 +31,22 @@ struct check {
 
 static bool check_run(struct check *check, struct bytes result, struct status *status);
 static bool check_tree(struct check *check, const struct digest *digest, struct status *status);
-static bool check_directory(struct check *check, const struct digest *digest, struct status *status);
-static bool read_referrer(struct check *check, const struct digest *digest, uint64_t limit_bytes, struct bytes *data,
-                          bool *found, struct status *status);
-static bool check_references(struct check *check, enum referrer referrer, struct bytes message, struct status *status);
-static bool take_reference(struct check *check, enum referrer referrer, const struct reference *reference,
+static bool check_directory(struct check *check,
+                            const struct digest *digest,
+                            struct status *status);
+static bool read_referrer(struct check *check,
+                          const struct digest *digest,
+                          uint64_t limit_bytes,
+                          struct bytes *data,
+                          bool *found,
+                          struct status *status);
+static bool check_references(struct check *check,
+                             enum referrer referrer,
+                             struct bytes message,
+                             struct status *status);
+static bool take_reference(struct check *check,
+                           enum referrer referrer,
+                           const struct reference *reference,
                            struct status *status);
 static bool look_up(struct check *check, const struct digest *digest, struct status *status);
 static bool flush_lookups(struct check *check, struct status *status);
@@ -42,8 +54,12 @@ static bool note_missing(struct check *check, const struct digest *digest, struc
 static bool settled(const struct check *check);
 static void unusable(struct check *check, const struct status *why);
 
-bool completeness_check(struct durability *durability, struct arena *arena, enum digest_function function,
-                        struct bytes result, struct completeness *completeness, struct status *status)
+bool completeness_check(struct durability *durability,
+                        struct arena *arena,
+                        enum digest_function function,
+                        struct bytes result,
+                        struct completeness *completeness,
+                        struct status *status)
 {
     struct check *const check = arena_take_zeroed(arena, 1, sizeof(*check));
     if (check == NULL)
@@ -63,7 +79,8 @@ bool completeness_check(struct durability *durability, struct arena *arena, enum
                     digest_set_init(&check->directories, arena, LIMIT_TREE_DIRECTORIES, status) &&
                     check_run(check, result, status);
     whole_blob_free(&check->blob);
-    completeness->complete = ok && completeness->missing_count == 0 && completeness->unusable.code == STATUS_OK;
+    completeness->complete =
+        ok && completeness->missing_count == 0 && completeness->unusable.code == STATUS_OK;
     return ok;
 }
 
@@ -105,8 +122,12 @@ static bool check_directory(struct check *check, const struct digest *digest, st
 }
 
 /* *found false: it is noted as missing, or the result as unusable. */
-static bool read_referrer(struct check *check, const struct digest *digest, uint64_t limit_bytes, struct bytes *data,
-                          bool *found, struct status *status)
+static bool read_referrer(struct check *check,
+                          const struct digest *digest,
+                          uint64_t limit_bytes,
+                          struct bytes *data,
+                          bool *found,
+                          struct status *status)
 {
     *found = false;
     const uint64_t size_bytes = (uint64_t)digest->size_bytes;
@@ -114,7 +135,8 @@ static bool read_referrer(struct check *check, const struct digest *digest, uint
         struct status why = {0};
         char text[DIGEST_TEXT_BYTES_MAX];
         status_fail(&why, STATUS_RESOURCE_EXHAUSTED,
-                    "%s is larger than the %" PRIu64 " bytes that are read of one, or all are larger than %" PRIu64,
+                    "%s is larger than the %" PRIu64
+                    " bytes that are read of one, or all are larger than %" PRIu64,
                     digest_text(digest, text), limit_bytes, (uint64_t)LIMIT_COMPLETENESS_BYTES);
         unusable(check, &why);
         return true;
@@ -127,7 +149,10 @@ static bool read_referrer(struct check *check, const struct digest *digest, uint
 }
 
 /* False only for a failure of ours; a message that makes no sense makes the result unusable. */
-static bool check_references(struct check *check, enum referrer referrer, struct bytes message, struct status *status)
+static bool check_references(struct check *check,
+                             enum referrer referrer,
+                             struct bytes message,
+                             struct status *status)
 {
     struct references references;
     references_start(&references, referrer, message, check->function, check->arena);
@@ -147,7 +172,9 @@ static bool check_references(struct check *check, enum referrer referrer, struct
     return true;
 }
 
-static bool take_reference(struct check *check, enum referrer referrer, const struct reference *reference,
+static bool take_reference(struct check *check,
+                           enum referrer referrer,
+                           const struct reference *reference,
                            struct status *status)
 {
     size_t index;
@@ -161,7 +188,8 @@ static bool take_reference(struct check *check, enum referrer referrer, const st
     case REFERENCE_TREE:
         return check_tree(check, &reference->digest, status);
     case REFERENCE_DIRECTORY:
-        if (referrer == REFERRER_TREE || digest_set_add(&check->directories, &reference->digest, &index, &added, &why))
+        if (referrer == REFERRER_TREE ||
+            digest_set_add(&check->directories, &reference->digest, &index, &added, &why))
             return true;
         unusable(check, &why);
         return true;
@@ -216,24 +244,29 @@ static void unusable(struct check *check, const struct status *why)
         check->completeness->unusable = *why;
 }
 
-bool completeness_fail(const struct completeness *completeness, const struct digest *action, struct status *status)
+bool completeness_fail(const struct completeness *completeness,
+                       const struct digest *action,
+                       struct status *status)
 {
     ASSERT(!completeness->complete);
     char action_text[DIGEST_TEXT_BYTES_MAX];
     char first_text[DIGEST_TEXT_BYTES_MAX];
     digest_text(action, action_text);
     if (completeness->missing_count == 0)
-        return status_fail(status, STATUS_NOT_FOUND, "the result of action %s is not usable: %s", action_text,
-                           completeness->unusable.message);
-    return status_fail(status, STATUS_NOT_FOUND,
-                       "the result of action %s names %s%zu blob%s that %s not in the store, first %s", action_text,
-                       completeness->missing_count == COMPLETENESS_MISSING_MAX ? "at least " : "",
-                       completeness->missing_count, completeness->missing_count == 1 ? "" : "s",
-                       completeness->missing_count == 1 ? "is" : "are",
-                       digest_text(&completeness->missing[0], first_text));
+        return status_fail(status, STATUS_NOT_FOUND, "the result of action %s is not usable: %s",
+                           action_text, completeness->unusable.message);
+    return status_fail(
+        status, STATUS_NOT_FOUND,
+        "the result of action %s names %s%zu blob%s that %s not in the store, first %s",
+        action_text, completeness->missing_count == COMPLETENESS_MISSING_MAX ? "at least " : "",
+        completeness->missing_count, completeness->missing_count == 1 ? "" : "s",
+        completeness->missing_count == 1 ? "is" : "are",
+        digest_text(&completeness->missing[0], first_text));
 }
 
-bool action_result_check(struct bytes result, enum digest_function function, struct arena *arena,
+bool action_result_check(struct bytes result,
+                         enum digest_function function,
+                         struct arena *arena,
                          struct status *status)
 {
     struct references references;

@@ -3,7 +3,10 @@
 
 #include <sys/random.h>
 
-/* Block b holds FIRST_BLOCK_DIGESTS << b digests and begins with number FIRST_BLOCK_DIGESTS * (2^b - 1). */
+/*
+ * Block b holds FIRST_BLOCK_DIGESTS << b digests and begins with number FIRST_BLOCK_DIGESTS * (2^b
+ * - 1).
+ */
 enum { FIRST_BLOCK_DIGESTS = 64, FIRST_SLOTS = 128 };
 #define DIGESTS_MAX ((size_t)1 << 24)
 
@@ -16,7 +19,10 @@ static size_t element_bytes(const struct digest_set *set);
 static uint8_t *element_at(const struct digest_set *set, size_t index);
 static size_t block_of(size_t index, size_t *within);
 
-bool digest_set_init(struct digest_set *set, struct arena *arena, size_t limit, struct status *status)
+bool digest_set_init(struct digest_set *set,
+                     struct arena *arena,
+                     size_t limit,
+                     struct status *status)
 {
     ASSERT(limit >= 1);
     ASSERT(limit <= DIGESTS_MAX);
@@ -26,7 +32,10 @@ bool digest_set_init(struct digest_set *set, struct arena *arena, size_t limit, 
     return true;
 }
 
-bool digest_set_add(struct digest_set *set, const struct digest *digest, size_t *index, bool *added,
+bool digest_set_add(struct digest_set *set,
+                    const struct digest *digest,
+                    size_t *index,
+                    bool *added,
                     struct status *status)
 {
     *added = false;
@@ -40,7 +49,8 @@ bool digest_set_add(struct digest_set *set, const struct digest *digest, size_t 
     if (digest_set_find(set, digest, index))
         return true;
     if (set->count == set->limit)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "more than %zu different digests", set->limit);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "more than %zu different digests",
+                           set->limit);
     if (!make_room(set, status))
         return false;
 
@@ -69,7 +79,8 @@ void digest_set_get(const struct digest_set *set, size_t index, struct digest *d
 {
     ASSERT(index < set->count);
     const uint8_t *const element = element_at(set, index);
-    *digest = (struct digest){.hash_length = (uint8_t)set->hash_length, .function = (uint8_t)set->function};
+    *digest = (struct digest){.hash_length = (uint8_t)set->hash_length,
+                              .function = (uint8_t)set->function};
     memcpy(digest->hash, element, set->hash_length);
     memcpy(&digest->size_bytes, element + set->hash_length, sizeof(digest->size_bytes));
 }
@@ -85,13 +96,15 @@ static size_t slot_of(const struct digest_set *set, const struct digest *digest)
     struct siphash siphash;
     siphash_begin(&siphash, &set->key);
     siphash_words(&siphash, digest->hash, set->hash_length / SIPHASH_WORD_BYTES);
-    const uint64_t hash = siphash_finish(&siphash, bytes_of(&digest->size_bytes, sizeof(digest->size_bytes)));
+    const uint64_t hash =
+        siphash_finish(&siphash, bytes_of(&digest->size_bytes, sizeof(digest->size_bytes)));
 
     size_t slot = (size_t)hash & (set->slot_count - 1);
     while (set->slots[slot] != 0) {
         const uint8_t *const element = element_at(set, set->slots[slot] - 1);
         if (memcmp(element, digest->hash, set->hash_length) == 0 &&
-            memcmp(element + set->hash_length, &digest->size_bytes, sizeof(digest->size_bytes)) == 0)
+            memcmp(element + set->hash_length, &digest->size_bytes, sizeof(digest->size_bytes)) ==
+                0)
             break;
         slot = (slot + 1) & (set->slot_count - 1);
     }
@@ -133,8 +146,8 @@ static bool grow_slots(struct digest_set *set, struct status *status)
 
 static bool no_memory(const struct digest_set *set, struct status *status)
 {
-    return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "a call has no memory for more than %zu different digests",
-                       set->count);
+    return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                       "a call has no memory for more than %zu different digests", set->count);
 }
 
 static size_t element_bytes(const struct digest_set *set)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Different digests, in the order in which they came: a set, and a queue for walks that go on adding to it. Hashed
- * under a secret key, since who writes Directories chooses what is in here.
+ * Different digests, in the order in which they came: a set, and a queue for walks that go on
+ * adding to it. Hashed under a secret key, since who writes Directories chooses what is in here.
  *
  * All memory is the arena's: 48 bytes a digest in the end. One thread at a time.
  */
@@ -27,13 +27,20 @@ struct digest_set {
 };
 
 /* limit: 1 to 2^24. RESOURCE_EXHAUSTED when there is no random key to be had. */
-MUST_CHECK bool digest_set_init(struct digest_set *set, struct arena *arena, size_t limit, struct status *status);
+MUST_CHECK bool digest_set_init(struct digest_set *set,
+                                struct arena *arena,
+                                size_t limit,
+                                struct status *status);
 
 /*
  * *index is where it stands, from 0; *added false if it had been there.
- * Errors: RESOURCE_EXHAUSTED at the limit or when the arena is used up; INVALID_ARGUMENT for a digest of another function.
+ * Errors: RESOURCE_EXHAUSTED at the limit or when the arena is used up; INVALID_ARGUMENT for a
+ * digest of another function.
  */
-MUST_CHECK bool digest_set_add(struct digest_set *set, const struct digest *digest, size_t *index, bool *added,
+MUST_CHECK bool digest_set_add(struct digest_set *set,
+                               const struct digest *digest,
+                               size_t *index,
+                               bool *added,
                                struct status *status);
 
 /* True and *index if it is in. */

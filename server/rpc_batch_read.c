@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ContentAddressableStorage.BatchReadBlobs. The answer has every digest, in order, with a status. Small blobs are read to the end of a piece of
- * memory and moved down behind the head of their entry, so that many of them make one slice; larger ones have
- * memory and a slice of their own, and are sent from where they were read.
+ * ContentAddressableStorage.BatchReadBlobs. The answer has every digest, in order, with a status.
+ * Small blobs are read to the end of a piece of memory and moved down behind the head of their
+ * entry, so that many of them make one slice; larger ones have memory and a slice of their own, and
+ * are sent from where they were read.
  *
- * Asking for more than max_batch_total_size_bytes fails the call. What then does not fit into a response with its overhead gets
- * RESOURCE_EXHAUSTED, on which clients ask again.
+ * Asking for more than max_batch_total_size_bytes fails the call. What then does not fit into a
+ * response with its overhead gets RESOURCE_EXHAUSTED, on which clients ask again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,11 +31,11 @@ struct answer {
     struct digest *digests; /* in the arena */
 
     size_t response_bytes;
-    size_t reserve_bytes; /* that the entries still to come take at least: each an error without a text */
+    size_t reserve_bytes; /* of the entries still to come: each at least an error without text */
 
-    grpc_slice piece;    /* owned reference; empty before the first */
-    size_t begin, end;   /* in the piece: what is in no slice yet */
-    grpc_slice *slices;  /* owned, by malloc */
+    grpc_slice piece;   /* owned reference; empty before the first */
+    size_t begin, end;  /* in the piece: what is in no slice yet */
+    grpc_slice *slices; /* owned, by malloc */
     size_t slice_count, slice_capacity;
     bool failed; /* memory was used up */
 
@@ -44,7 +45,10 @@ struct answer {
     size_t packed_capacity;
 };
 
-static bool start(struct call *call, struct answer *answer, const struct message *message, struct status *status);
+static bool start(struct call *call,
+                  struct answer *answer,
+                  const struct message *message,
+                  struct status *status);
 static bool parse_digests(struct answer *answer, struct arena *arena, struct status *status);
 static void answer_free(struct answer *answer);
 static size_t error_size_min(const struct wire_digest *wire);
@@ -53,10 +57,16 @@ static bool put_blob(struct answer *answer, const struct digest *digest, struct 
 static bool put_moved(struct answer *answer, const struct digest *digest, struct status *status);
 static bool put_in_place(struct answer *answer, const struct digest *digest, struct status *status);
 static bool put_large(struct answer *answer, const struct digest *digest, struct status *status);
-static bool read_small(struct answer *answer, const struct digest *digest, uint8_t *to, size_t capacity,
-                       struct bytes *data, struct status *status);
+static bool read_small(struct answer *answer,
+                       const struct digest *digest,
+                       uint8_t *to,
+                       size_t capacity,
+                       struct bytes *data,
+                       struct status *status);
 static bool put_packed(struct answer *answer, const struct digest *digest, struct bytes data);
-static void put_error(struct answer *answer, const struct wire_digest *wire, const struct status *why);
+static void put_error(struct answer *answer,
+                      const struct wire_digest *wire,
+                      const struct status *why);
 static bool not_found(const struct digest *digest, struct status *status);
 static bool no_memory(struct answer *answer, struct status *status);
 static size_t room(const struct answer *answer);
@@ -74,8 +84,8 @@ static void on_message(struct call *call, void *state, const struct message *mes
     for (size_t i = 0; ok && i < answer.request.digest_count; i++)
         put_entry(&answer, i);
     if (ok && (!cut(&answer) || answer.failed))
-        ok = status_fail(&status, STATUS_RESOURCE_EXHAUSTED, "no memory for %zu blobs; ask for fewer",
-                         answer.request.digest_count);
+        ok = status_fail(&status, STATUS_RESOURCE_EXHAUSTED,
+                         "no memory for %zu blobs; ask for fewer", answer.request.digest_count);
     if (ok && answer.slice_count == 0)
         ok = add_slice(&answer, grpc_empty_slice()) || no_memory(&answer, &status);
     if (!ok) {
@@ -83,7 +93,10 @@ static void on_message(struct call *call, void *state, const struct message *mes
         call_fail(call, &status);
         return;
     }
-    /* The slices are the reply's; their array may go only once it has them, and the call may be over by then. */
+    /*
+     * The slices are the reply's; their array may go only once it has them, and the call may be
+     * over by then.
+     */
     grpc_slice *const slices = answer.slices;
     const size_t count = answer.slice_count;
     answer.slices = NULL;
@@ -93,7 +106,10 @@ static void on_message(struct call *call, void *state, const struct message *mes
     free(slices);
 }
 
-static bool start(struct call *call, struct answer *answer, const struct message *message, struct status *status)
+static bool start(struct call *call,
+                  struct answer *answer,
+                  const struct message *message,
+                  struct status *status)
 {
     if (!batch_read_decode(message->parts, call_arena(call), &answer->request, status) ||
         !call_check_instance(call, answer->request.instance_name, status))
@@ -107,15 +123,15 @@ static bool parse_digests(struct answer *answer, struct arena *arena, struct sta
     const struct digests_request *const request = &answer->request;
     answer->digests = arena_take(arena, request->digest_count * sizeof(*answer->digests));
     if (answer->digests == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for %zu digests; ask for fewer",
-                           request->digest_count);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory for %zu digests; ask for fewer", request->digest_count);
     uint64_t data_bytes = 0;
     for (size_t i = 0; i < request->digest_count; i++) {
         const struct wire_digest *const wire = &request->digests[i];
         answer->reserve_bytes += error_size_min(wire);
         struct status invalid = {0};
-        if (!digest_parse((enum digest_function)request->digest_function, wire->hash_hex, wire->size_bytes,
-                          &answer->digests[i], &invalid)) {
+        if (!digest_parse((enum digest_function)request->digest_function, wire->hash_hex,
+                          wire->size_bytes, &answer->digests[i], &invalid)) {
             answer->digests[i].hash_length = 0;
             continue;
         }
@@ -130,7 +146,8 @@ static bool parse_digests(struct answer *answer, struct arena *arena, struct sta
                            request->digest_count, data_bytes, (uint64_t)LIMIT_BATCH_TOTAL_BYTES);
     if (answer->reserve_bytes > LIMIT_RESPONSE_BYTES)
         return status_fail(status, STATUS_INVALID_ARGUMENT,
-                           "%zu digests: an answer for so many is larger than %" PRIu64 " bytes; ask for fewer",
+                           "%zu digests: an answer for so many is larger than %" PRIu64
+                           " bytes; ask for fewer",
                            request->digest_count, (uint64_t)LIMIT_RESPONSE_BYTES);
     return true;
 }
@@ -164,8 +181,8 @@ static void put_entry(struct answer *answer, size_t index)
     status.message[0] = '\0';
     struct digest none;
     if (digest->hash_length == 0) {
-        const bool valid = digest_parse((enum digest_function)answer->request.digest_function, wire->hash_hex,
-                                        wire->size_bytes, &none, &status);
+        const bool valid = digest_parse((enum digest_function)answer->request.digest_function,
+                                        wire->hash_hex, wire->size_bytes, &none, &status);
         ASSERT(!valid);
         put_error(answer, wire, &status);
     } else if (!put_blob(answer, digest, &status)) {
@@ -178,14 +195,17 @@ static bool put_blob(struct answer *answer, const struct digest *digest, struct 
 {
     const size_t size_bytes = (size_t)digest->size_bytes; /* at most the batch limit */
     uint8_t head[BATCH_READ_HEAD_BYTES_MAX];
-    if (batch_read_entry_head(head, digest, size_bytes, COMPRESSOR_IDENTITY) + size_bytes > room(answer)) {
+    if (batch_read_entry_head(head, digest, size_bytes, COMPRESSOR_IDENTITY) + size_bytes >
+        room(answer)) {
         char text[DIGEST_TEXT_BYTES_MAX];
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "the answer is full; ask for blob %s in another call",
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "the answer is full; ask for blob %s in another call",
                            digest_text(digest, text));
     }
     if (size_bytes > LIMIT_SMALL_BLOB_BYTES)
         return put_large(answer, digest, status);
-    return size_bytes > MOVE_BYTES_MAX ? put_in_place(answer, digest, status) : put_moved(answer, digest, status);
+    return size_bytes > MOVE_BYTES_MAX ? put_in_place(answer, digest, status)
+                                       : put_moved(answer, digest, status);
 }
 
 static bool put_moved(struct answer *answer, const struct digest *digest, struct status *status)
@@ -201,7 +221,8 @@ static bool put_moved(struct answer *answer, const struct digest *digest, struct
     /* Encoded from where it was read into memory of its own, so the piece may be overwritten. */
     if (put_packed(answer, digest, data))
         return true;
-    const size_t head_length = batch_read_entry_head(head, digest, data.length, COMPRESSOR_IDENTITY);
+    const size_t head_length =
+        batch_read_entry_head(head, digest, data.length, COMPRESSOR_IDENTITY);
     memmove(to + head_length, data.data, data.length);
     memcpy(to, head, head_length);
     piece_advance(answer, head_length + data.length);
@@ -215,17 +236,20 @@ static bool put_in_place(struct answer *answer, const struct digest *digest, str
     if (memory == NULL)
         return no_memory(answer, status);
     struct bytes data;
-    const bool ok = read_small(answer, digest, memory + BATCH_READ_HEAD_BYTES_MAX, capacity, &data, status);
+    const bool ok =
+        read_small(answer, digest, memory + BATCH_READ_HEAD_BYTES_MAX, capacity, &data, status);
     if (!ok || put_packed(answer, digest, data)) {
         free(memory);
         return ok;
     }
     uint8_t head[BATCH_READ_HEAD_BYTES_MAX];
-    const size_t head_length = batch_read_entry_head(head, digest, data.length, COMPRESSOR_IDENTITY);
+    const size_t head_length =
+        batch_read_entry_head(head, digest, data.length, COMPRESSOR_IDENTITY);
     uint8_t *const begin = memory + (data.data - memory) - head_length;
     memcpy(begin, head, head_length);
     answer->response_bytes += head_length + data.length;
-    const grpc_slice slice = grpc_slice_new_with_user_data(begin, head_length + data.length, free, memory);
+    const grpc_slice slice =
+        grpc_slice_new_with_user_data(begin, head_length + data.length, free, memory);
     return (cut(answer) && add_slice(answer, slice)) || no_memory(answer, status);
 }
 
@@ -233,8 +257,8 @@ static bool put_large(struct answer *answer, const struct digest *digest, struct
 {
     struct bytes data;
     bool found;
-    if (!whole_blob_read(&answer->large, answer->server->durability, digest, LIMIT_BATCH_TOTAL_BYTES, &data, &found,
-                         status))
+    if (!whole_blob_read(&answer->large, answer->server->durability, digest,
+                         LIMIT_BATCH_TOTAL_BYTES, &data, &found, status))
         return false;
     if (!found)
         return not_found(digest, status);
@@ -250,8 +274,12 @@ static bool put_large(struct answer *answer, const struct digest *digest, struct
     return (cut(answer) && add_slice(answer, slice)) || no_memory(answer, status);
 }
 
-static bool read_small(struct answer *answer, const struct digest *digest, uint8_t *to, size_t capacity,
-                       struct bytes *data, struct status *status)
+static bool read_small(struct answer *answer,
+                       const struct digest *digest,
+                       uint8_t *to,
+                       size_t capacity,
+                       struct bytes *data,
+                       struct status *status)
 {
     struct place place = {0};
     bool found = false;
@@ -267,7 +295,10 @@ static bool read_small(struct answer *answer, const struct digest *digest, uint8
     return found || not_found(digest, status);
 }
 
-/* True if it was worth it, and is in: less than nine tenths of the blob. Takes no memory from the piece before it is. */
+/*
+ * True if it was worth it, and is in: less than nine tenths of the blob. Takes no memory from the
+ * piece before it is.
+ */
 static bool put_packed(struct answer *answer, const struct digest *digest, struct bytes data)
 {
     if (!answer->request.accepts_zstd || data.length < ZSTD_BYTES_MIN)
@@ -293,7 +324,9 @@ static bool put_packed(struct answer *answer, const struct digest *digest, struc
 }
 
 /* Without its text when the answer is nearly full. */
-static void put_error(struct answer *answer, const struct wire_digest *wire, const struct status *why)
+static void put_error(struct answer *answer,
+                      const struct wire_digest *wire,
+                      const struct status *why)
 {
     struct status told = *why;
     size_t size = batch_read_error_entry_size(wire, &told);
@@ -312,14 +345,16 @@ static void put_error(struct answer *answer, const struct wire_digest *wire, con
 static bool not_found(const struct digest *digest, struct status *status)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
-    return status_fail(status, STATUS_NOT_FOUND, "blob %s is not in the store", digest_text(digest, text));
+    return status_fail(status, STATUS_NOT_FOUND, "blob %s is not in the store",
+                       digest_text(digest, text));
 }
 
 /* The whole call fails for it in the end. */
 static bool no_memory(struct answer *answer, struct status *status)
 {
     answer->failed = true;
-    return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer; ask for fewer blobs");
+    return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                       "no memory for the answer; ask for fewer blobs");
 }
 
 /* That this entry may take. */
@@ -372,7 +407,8 @@ static bool add_slice(struct answer *answer, grpc_slice slice)
 {
     enum { SLICES_MIN = 16 };
     if (answer->slice_count == answer->slice_capacity) {
-        const size_t capacity = answer->slice_capacity == 0 ? SLICES_MIN : answer->slice_capacity * 2;
+        const size_t capacity =
+            answer->slice_capacity == 0 ? SLICES_MIN : answer->slice_capacity * 2;
         grpc_slice *const slices = realloc(answer->slices, capacity * sizeof(*slices));
         if (slices == NULL) {
             grpc_slice_unref(slice);

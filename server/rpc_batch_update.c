@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ContentAddressableStorage.BatchUpdateBlobs. Each entry is checked, and what is not there yet is written: blobs of the small lane straight
- * from the received message and all in one submission, so that they share a sync; larger ones through a blob_writer, one
- * after the other, each with a pooled buffer that it gives back before the next one asks. The answer has every entry, in order,
+ * ContentAddressableStorage.BatchUpdateBlobs. Each entry is checked, and what is not there yet is
+ * written: blobs of the small lane straight from the received message and all in one submission, so
+ * that they share a sync; larger ones through a blob_writer, one after the other, each with a
+ * pooled buffer that it gives back before the next one asks. The answer has every entry, in order,
  * with a status, once the last one is durable.
  *
- *   on_message ─► prepare ─► (a buffer is there) ─► prepare ... ─► submit ─► (the last completion) ─► reply
+ *   on_message ─► prepare ─► (buffer) ─► prepare ... ─► submit ─► (last completion) ─► reply
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -23,11 +24,11 @@ struct state;
 
 /* An entry that is written. */
 struct write {
-    struct state *state;         /* borrowed */
-    struct write *next;          /* of all writes */
-    struct outcome *outcome;     /* borrowed */
-    struct record record;        /* of a blob of the small lane */
-    struct blob_writer *writer;  /* owned; of a larger one, else NULL */
+    struct state *state;        /* borrowed */
+    struct write *next;         /* of all writes */
+    struct outcome *outcome;    /* borrowed */
+    struct record record;       /* of a blob of the small lane */
+    struct blob_writer *writer; /* owned; of a larger one, else NULL */
     struct commit_request commit;
 };
 
@@ -39,9 +40,9 @@ struct outcome {
 struct state {
     struct call *call;
     struct batch_update_request request;
-    struct outcome *outcomes; /* one for each entry */
-    size_t next;              /* the entry to be prepared next */
-    struct write *writes;     /* all of them */
+    struct outcome *outcomes;                  /* one for each entry */
+    size_t next;                               /* the entry to be prepared next */
+    struct write *writes;                      /* all of them */
     struct commit_request *small, **small_end; /* to be submitted */
     uint64_t decoded_bytes;
     struct zstd_blobs zstd;
@@ -52,7 +53,10 @@ struct state {
     struct buffer_waiter waiter;
     struct buffer *buffer; /* owned */
 
-    /* Completions and the preparing thread: one each until it is done with the state. Who takes the last goes on. */
+    /*
+     * Completions and the preparing thread: one each until it is done with the state. Who takes the
+     * last goes on.
+     */
     _Atomic size_t outstanding;
     _Atomic bool failure_claimed;
     struct status failure; /* the first of a commit; whoever claimed it wrote it */
@@ -60,20 +64,42 @@ struct state {
 
 enum verdict { VERDICT_SETTLED, VERDICT_WRITE };
 
-static bool start(struct call *call, struct state *state, const struct message *message, struct status *status);
+static bool start(struct call *call,
+                  struct state *state,
+                  const struct message *message,
+                  struct status *status);
 static void prepare(struct call *call, void *state);
-static enum verdict judge(struct state *state, const struct batch_update_entry *entry, struct digest *digest,
-                          struct bytes_list *data, struct status *status);
-static bool check_entry(const struct state *state, const struct batch_update_entry *entry, struct digest *digest,
+static enum verdict judge(struct state *state,
+                          const struct batch_update_entry *entry,
+                          struct digest *digest,
+                          struct bytes_list *data,
+                          struct status *status);
+static bool check_entry(const struct state *state,
+                        const struct batch_update_entry *entry,
+                        struct digest *digest,
                         struct status *status);
-static bool decode(struct state *state, const struct batch_update_entry *entry, const struct digest *digest,
-                   struct bytes_list *data, struct status *status);
-static bool list_of_span(struct state *state, struct wire_span span, struct bytes_list *data, struct status *status);
+static bool decode(struct state *state,
+                   const struct batch_update_entry *entry,
+                   const struct digest *digest,
+                   struct bytes_list *data,
+                   struct status *status);
+static bool list_of_span(struct state *state,
+                         struct wire_span span,
+                         struct bytes_list *data,
+                         struct status *status);
 static bool check_hash(const struct digest *digest, struct bytes_list data, struct status *status);
-static struct write *add_write(struct state *state, const struct digest *digest, struct outcome *outcome);
+static struct write *add_write(struct state *state,
+                               const struct digest *digest,
+                               struct outcome *outcome);
 static void settle(struct state *state, struct outcome *outcome, const struct status *status);
-static void queue_small(struct state *state, struct write *write, const struct digest *digest, struct bytes_list data);
-static bool begin_large(struct state *state, struct write *write, const struct digest *digest, struct bytes_list data);
+static void queue_small(struct state *state,
+                        struct write *write,
+                        const struct digest *digest,
+                        struct bytes_list data);
+static bool begin_large(struct state *state,
+                        struct write *write,
+                        const struct digest *digest,
+                        struct bytes_list data);
 static void on_buffer(struct buffer_waiter *waiter, struct buffer *buffer);
 static void with_buffer(struct call *call, void *state);
 static void write_large(struct state *state);
@@ -91,7 +117,10 @@ static void on_message(struct call *call, void *state, const struct message *mes
         call_fail(call, &status);
 }
 
-static bool start(struct call *call, struct state *state, const struct message *message, struct status *status)
+static bool start(struct call *call,
+                  struct state *state,
+                  const struct message *message,
+                  struct status *status)
 {
     struct batch_update_request *const request = &state->request;
     if (!batch_update_decode(message->parts, call_arena(call), request, status) ||
@@ -99,20 +128,27 @@ static bool start(struct call *call, struct state *state, const struct message *
         return false;
     if (request->data_bytes_total > LIMIT_BATCH_TOTAL_BYTES)
         return status_fail(status, STATUS_INVALID_ARGUMENT,
-                           "the %zu blobs of this batch have %" PRIu64 " bytes, more than max_batch_total_size_bytes, %" PRIu64
+                           "the %zu blobs of this batch have %" PRIu64
+                           " bytes, more than max_batch_total_size_bytes, %" PRIu64
                            "; send smaller batches, and larger blobs by ByteStream.Write",
-                           request->entry_count, request->data_bytes_total, (uint64_t)LIMIT_BATCH_TOTAL_BYTES);
+                           request->entry_count, request->data_bytes_total,
+                           (uint64_t)LIMIT_BATCH_TOTAL_BYTES);
     state->call = call;
     state->small_end = &state->small;
     state->waiter.ready = on_buffer;
     atomic_init(&state->outstanding, 1);
-    state->outcomes = arena_take_zeroed(call_arena(call), request->entry_count, sizeof(*state->outcomes));
+    state->outcomes =
+        arena_take_zeroed(call_arena(call), request->entry_count, sizeof(*state->outcomes));
     return state->outcomes != NULL ||
-           status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a batch of %zu blobs; send smaller batches",
+           status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                       "no memory for a batch of %zu blobs; send smaller batches",
                        request->entry_count);
 }
 
-/* From state->next on; returns early, with the turn handed over, when a buffer has to be waited for. */
+/*
+ * From state->next on; returns early, with the turn handed over, when a buffer has to be waited
+ * for.
+ */
 static void prepare(struct call *call, void *state_memory)
 {
     struct state *const state = state_memory;
@@ -138,22 +174,31 @@ static void prepare(struct call *call, void *state_memory)
 }
 
 /*
- * SETTLED: *status says how, OK when the blob is there already (then its data is not looked at: what is stored is right).
+ * SETTLED: *status says how, OK when the blob is there already (then its data is not looked at:
+ * what is stored is right).
  * WRITE: *data are the bytes of *digest; those of the large lane are still to be hashed.
  */
-static enum verdict judge(struct state *state, const struct batch_update_entry *entry, struct digest *digest,
-                          struct bytes_list *data, struct status *status)
+static enum verdict judge(struct state *state,
+                          const struct batch_update_entry *entry,
+                          struct digest *digest,
+                          struct bytes_list *data,
+                          struct status *status)
 {
-    if (!check_entry(state, entry, digest, status) || store_has_blob(call_server(state->call)->store, digest))
+    if (!check_entry(state, entry, digest, status) ||
+        store_has_blob(call_server(state->call)->store, digest))
         return VERDICT_SETTLED;
-    const bool ok = entry->compressor == COMPRESSOR_ZSTD ? decode(state, entry, digest, data, status)
-                                                         : list_of_span(state, entry->data, data, status);
-    if (!ok || ((uint64_t)digest->size_bytes <= LIMIT_SMALL_BLOB_BYTES && !check_hash(digest, *data, status)))
+    const bool ok = entry->compressor == COMPRESSOR_ZSTD
+                        ? decode(state, entry, digest, data, status)
+                        : list_of_span(state, entry->data, data, status);
+    if (!ok || ((uint64_t)digest->size_bytes <= LIMIT_SMALL_BLOB_BYTES &&
+                !check_hash(digest, *data, status)))
         return VERDICT_SETTLED;
     return VERDICT_WRITE;
 }
 
-static bool check_entry(const struct state *state, const struct batch_update_entry *entry, struct digest *digest,
+static bool check_entry(const struct state *state,
+                        const struct batch_update_entry *entry,
+                        struct digest *digest,
                         struct status *status)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
@@ -169,14 +214,18 @@ static bool check_entry(const struct state *state, const struct batch_update_ent
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "blob %s is larger than the %" PRIu64 " bytes that this server takes",
                            digest_text(digest, text), max_blob_bytes);
-    if (entry->compressor == COMPRESSOR_IDENTITY && entry->data.length != (uint64_t)digest->size_bytes)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s: %zu bytes were sent", digest_text(digest, text),
-                           entry->data.length);
+    if (entry->compressor == COMPRESSOR_IDENTITY &&
+        entry->data.length != (uint64_t)digest->size_bytes)
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s: %zu bytes were sent",
+                           digest_text(digest, text), entry->data.length);
     return true;
 }
 
-static bool decode(struct state *state, const struct batch_update_entry *entry, const struct digest *digest,
-                   struct bytes_list *data, struct status *status)
+static bool decode(struct state *state,
+                   const struct batch_update_entry *entry,
+                   const struct digest *digest,
+                   struct bytes_list *data,
+                   struct status *status)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
     struct arena *const arena = call_arena(state->call);
@@ -190,7 +239,8 @@ static bool decode(struct state *state, const struct batch_update_entry *entry, 
     struct bytes *const decoded = arena_take(arena, sizeof(*decoded));
     uint8_t *const to = arena_take(arena, size_bytes);
     if (decoded == NULL || to == NULL || !wire_span_flat(entry->data, arena, &frames))
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "blob %s: no memory to decode it; send smaller batches",
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "blob %s: no memory to decode it; send smaller batches",
                            digest_text(digest, text));
     state->decoded_bytes += size_bytes;
     if (!zstd_blobs_decode(&state->zstd, frames, to, size_bytes, status)) {
@@ -203,12 +253,16 @@ static bool decode(struct state *state, const struct batch_update_entry *entry, 
 }
 
 /* The bytes stay where they were received. */
-static bool list_of_span(struct state *state, struct wire_span span, struct bytes_list *data, struct status *status)
+static bool list_of_span(struct state *state,
+                         struct wire_span span,
+                         struct bytes_list *data,
+                         struct status *status)
 {
     const size_t count = wire_span_pieces(span);
     struct bytes *const parts = arena_take(call_arena(state->call), count * sizeof(*parts));
     if (parts == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory left for this batch; send smaller ones");
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory left for this batch; send smaller ones");
     for (size_t i = 0; i < count; i++)
         parts[i] = wire_span_next(&span);
     ASSERT(span.length == 0);
@@ -224,18 +278,22 @@ static bool check_hash(const struct digest *digest, struct bytes_list data, stru
         return true;
     char text[DIGEST_TEXT_BYTES_MAX];
     char found_text[DIGEST_TEXT_BYTES_MAX];
-    return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s: the bytes sent have the digest %s",
-                       digest_text(digest, text), digest_text(&found, found_text));
+    return status_fail(status, STATUS_INVALID_ARGUMENT,
+                       "blob %s: the bytes sent have the digest %s", digest_text(digest, text),
+                       digest_text(&found, found_text));
 }
 
 /* NULL, and the outcome is settled, when the call's memory is used up. */
-static struct write *add_write(struct state *state, const struct digest *digest, struct outcome *outcome)
+static struct write *add_write(struct state *state,
+                               const struct digest *digest,
+                               struct outcome *outcome)
 {
     struct write *const write = arena_take_zeroed(call_arena(state->call), 1, sizeof(*write));
     if (write == NULL) {
         char text[DIGEST_TEXT_BYTES_MAX];
         struct status status = {0};
-        status_fail(&status, STATUS_RESOURCE_EXHAUSTED, "blob %s: no memory left for this batch; send smaller ones",
+        status_fail(&status, STATUS_RESOURCE_EXHAUSTED,
+                    "blob %s: no memory left for this batch; send smaller ones",
                     digest_text(digest, text));
         settle(state, outcome, &status);
         return NULL;
@@ -254,14 +312,18 @@ static void settle(struct state *state, struct outcome *outcome, const struct st
     outcome->text = "";
     if (status->code == STATUS_OK)
         return;
-    const char *const text = arena_copy_string(call_arena(state->call), bytes_of_string(status->message));
+    const char *const text =
+        arena_copy_string(call_arena(state->call), bytes_of_string(status->message));
     if (text != NULL)
         outcome->text = text;
 }
 
 /* ---- blobs of the small lane */
 
-static void queue_small(struct state *state, struct write *write, const struct digest *digest, struct bytes_list data)
+static void queue_small(struct state *state,
+                        struct write *write,
+                        const struct digest *digest,
+                        struct bytes_list data)
 {
     write->record = (struct record){
         .kind = RECORD_BLOB,
@@ -279,7 +341,10 @@ static void queue_small(struct state *state, struct write *write, const struct d
 /* ---- larger ones */
 
 /* False: the turn is handed over to whoever gives a buffer back. */
-static bool begin_large(struct state *state, struct write *write, const struct digest *digest, struct bytes_list data)
+static bool begin_large(struct state *state,
+                        struct write *write,
+                        const struct digest *digest,
+                        struct bytes_list data)
 {
     struct store *const store = call_server(state->call)->store;
     struct status status = {0};
@@ -311,7 +376,10 @@ static void with_buffer(struct call *call, void *state)
     prepare(call, state);
 }
 
-/* Its commit is submitted at once and its buffer given back, so that nobody who waits for a buffer holds one. */
+/*
+ * Its commit is submitted at once and its buffer given back, so that nobody who waits for a buffer
+ * holds one.
+ */
 static void write_large(struct state *state)
 {
     struct write *const write = state->waiting;
@@ -371,7 +439,9 @@ static bool take_last(struct state *state)
 enum texts { WITH_TEXTS, WITHOUT_TEXTS };
 
 static size_t response_size(const struct state *state, enum texts texts);
-static void outcome_status(const struct state *state, const struct outcome *outcome, enum texts texts,
+static void outcome_status(const struct state *state,
+                           const struct outcome *outcome,
+                           enum texts texts,
                            struct status *status);
 
 static void reply(struct call *call, void *state_memory)
@@ -406,7 +476,9 @@ static size_t response_size(const struct state *state, enum texts texts)
 }
 
 /* Leaves the message's memory alone behind its NUL: there may be many thousands. */
-static void outcome_status(const struct state *state, const struct outcome *outcome, enum texts texts,
+static void outcome_status(const struct state *state,
+                           const struct outcome *outcome,
+                           enum texts texts,
                            struct status *status)
 {
     status->code = outcome->code;

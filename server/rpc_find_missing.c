@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ContentAddressableStorage.FindMissingBlobs: answered from the index in memory, in the order of the request. What is found is marked as
- * used. A digest that is none fails the call, since an answer could not name it in a way the client would match.
+ * ContentAddressableStorage.FindMissingBlobs: answered from the index in memory, in the order of
+ * the request. What is found is marked as used. A digest that is none fails the call, since an
+ * answer could not name it in a way the client would match.
  */
 #include "proto/hot_messages.h"
 #include "server/methods.h"
@@ -10,11 +11,20 @@
 
 enum { BLOCK_DIGESTS = 256 };
 
-static bool answer(struct call *call, const struct message *message, grpc_slice *response, struct status *status);
-static bool look_up(struct call *call, const struct digests_request *request, bool *present, size_t *response_bytes,
+static bool answer(struct call *call,
+                   const struct message *message,
+                   grpc_slice *response,
+                   struct status *status);
+static bool look_up(struct call *call,
+                    const struct digests_request *request,
+                    bool *present,
+                    size_t *response_bytes,
                     struct status *status);
 
-/* The digests that came are valid, and then an encoder of ours gives the same bytes: no need to convert them again. */
+/*
+ * The digests that came are valid, and then an encoder of ours gives the same bytes: no need to
+ * convert them again.
+ */
 static size_t entry_size(const struct wire_digest *digest);
 static uint8_t *entry_put(uint8_t *to, const struct wire_digest *digest);
 static size_t body_size(const struct wire_digest *digest);
@@ -30,7 +40,10 @@ static void on_message(struct call *call, void *state, const struct message *mes
         call_fail(call, &status);
 }
 
-static bool answer(struct call *call, const struct message *message, grpc_slice *response, struct status *status)
+static bool answer(struct call *call,
+                   const struct message *message,
+                   grpc_slice *response,
+                   struct status *status)
 {
     struct digests_request request;
     if (!find_missing_decode(message->parts, call_arena(call), &request, status) ||
@@ -60,7 +73,10 @@ static bool answer(struct call *call, const struct message *message, grpc_slice 
     return true;
 }
 
-static bool look_up(struct call *call, const struct digests_request *request, bool *present, size_t *response_bytes,
+static bool look_up(struct call *call,
+                    const struct digests_request *request,
+                    bool *present,
+                    size_t *response_bytes,
                     struct status *status)
 {
     struct store *const store = call_server(call)->store;
@@ -71,8 +87,8 @@ static bool look_up(struct call *call, const struct digests_request *request, bo
             count = BLOCK_DIGESTS;
         for (size_t i = 0; i < count; i++) {
             const struct wire_digest *const digest = &request->digests[begin + i];
-            if (!digest_parse((enum digest_function)request->digest_function, digest->hash_hex, digest->size_bytes,
-                              &block[i], status)) {
+            if (!digest_parse((enum digest_function)request->digest_function, digest->hash_hex,
+                              digest->size_bytes, &block[i], status)) {
                 status_prefix(status, "blob_digests[%zu]", begin + i);
                 return false;
             }
@@ -94,7 +110,8 @@ static uint8_t *entry_put(uint8_t *to, const struct wire_digest *digest)
 {
     to = wire_put_bytes_key(to, 2, body_size(digest));
     to = wire_put_bytes_field(to, 1, digest->hash_hex);
-    return digest->size_bytes == 0 ? to : wire_put_varint_field(to, 2, (uint64_t)digest->size_bytes);
+    return digest->size_bytes == 0 ? to
+                                   : wire_put_varint_field(to, 2, (uint64_t)digest->size_bytes);
 }
 
 static size_t body_size(const struct wire_digest *digest)

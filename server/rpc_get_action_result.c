@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ActionCache.GetActionResult: a result is served only when everything it names can be read. The key is the action's hash; a result that
- * was stored for another size is none of this action.
+ * ActionCache.GetActionResult: a result is served only when everything it names can be read. The
+ * key is the action's hash; a result that was stored for another size is none of this action.
  */
 #include <stdlib.h>
 
@@ -25,10 +25,16 @@ struct lookup {
     struct completeness completeness;
 };
 
-static bool parse(struct call *call, const struct message *message, struct lookup *lookup, struct status *status);
+static bool parse(struct call *call,
+                  const struct message *message,
+                  struct lookup *lookup,
+                  struct status *status);
 static bool find(struct call *call, struct lookup *lookup, struct status *status);
 static bool check(struct call *call, struct lookup *lookup, struct status *status);
-static bool put_inline(struct call *call, struct lookup *lookup, struct byte_builder *answer, struct status *status);
+static bool put_inline(struct call *call,
+                       struct lookup *lookup,
+                       struct byte_builder *answer,
+                       struct status *status);
 static void reply(struct call *call, struct lookup *lookup, struct byte_builder *answer);
 static void refuse(struct call *call, const struct lookup *lookup, const struct status *status);
 
@@ -37,8 +43,8 @@ static void on_message(struct call *call, void *state, const struct message *mes
     struct lookup *const lookup = state;
     struct byte_builder answer = {0};
     struct status status = {0};
-    if (parse(call, message, lookup, &status) && find(call, lookup, &status) && check(call, lookup, &status) &&
-        put_inline(call, lookup, &answer, &status)) {
+    if (parse(call, message, lookup, &status) && find(call, lookup, &status) &&
+        check(call, lookup, &status) && put_inline(call, lookup, &answer, &status)) {
         metrics_add(call_server(call)->metrics, METRIC_ACTION_HITS, 1);
         reply(call, lookup, &answer);
         return;
@@ -47,11 +53,15 @@ static void on_message(struct call *call, void *state, const struct message *mes
     refuse(call, lookup, &status);
 }
 
-static bool parse(struct call *call, const struct message *message, struct lookup *lookup, struct status *status)
+static bool parse(struct call *call,
+                  const struct message *message,
+                  struct lookup *lookup,
+                  struct status *status)
 {
     lookup->completeness.complete = true;
     const request_message *const request = (const void *)call_unpack(
-        call, message, &build__bazel__remote__execution__v2__get_action_result_request__descriptor, status);
+        call, message, &build__bazel__remote__execution__v2__get_action_result_request__descriptor,
+        status);
     if (request == NULL)
         return false;
     lookup->request = request;
@@ -59,8 +69,10 @@ static bool parse(struct call *call, const struct message *message, struct looku
     if (!call_check_instance(call, lookup->instance, status))
         return false;
     if (request->action_digest == NULL)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "GetActionResultRequest: action_digest is not set");
-    if (digest_parse((enum digest_function)request->digest_function, bytes_of_string(request->action_digest->hash),
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "GetActionResultRequest: action_digest is not set");
+    if (digest_parse((enum digest_function)request->digest_function,
+                     bytes_of_string(request->action_digest->hash),
                      request->action_digest->size_bytes, &lookup->action, status))
         return true;
     status_prefix(status, "action_digest");
@@ -73,7 +85,8 @@ static bool find(struct call *call, struct lookup *lookup, struct status *status
     struct server *const server = call_server(call);
     struct place place = {0};
     struct status why = {0};
-    if (!action_read(server->store, &lookup->action, lookup->instance, &lookup->memory, &lookup->record, &place, &why)) {
+    if (!action_read(server->store, &lookup->action, lookup->instance, &lookup->memory,
+                     &lookup->record, &place, &why)) {
         if (why.code != STATUS_DATA_LOSS) {
             *status = why;
             return false;
@@ -85,15 +98,17 @@ static bool find(struct call *call, struct lookup *lookup, struct status *status
         return true;
     metrics_add(server->metrics, METRIC_ACTION_MISSES, 1);
     char text[DIGEST_TEXT_BYTES_MAX];
-    return status_fail(status, STATUS_NOT_FOUND, "no result of action %s is stored", digest_text(&lookup->action, text));
+    return status_fail(status, STATUS_NOT_FOUND, "no result of action %s is stored",
+                       digest_text(&lookup->action, text));
 }
 
 static bool check(struct call *call, struct lookup *lookup, struct status *status)
 {
     struct server *const server = call_server(call);
     struct completeness *const completeness = &lookup->completeness;
-    if (!completeness_check(server->durability, call_arena(call), (enum digest_function)lookup->action.function,
-                            lookup->record.result, completeness, status))
+    if (!completeness_check(server->durability, call_arena(call),
+                            (enum digest_function)lookup->action.function, lookup->record.result,
+                            completeness, status))
         return false;
     if (completeness->complete)
         return true;
@@ -102,7 +117,10 @@ static bool check(struct call *call, struct lookup *lookup, struct status *statu
 }
 
 /* Leaves *answer empty when nothing is asked for. */
-static bool put_inline(struct call *call, struct lookup *lookup, struct byte_builder *answer, struct status *status)
+static bool put_inline(struct call *call,
+                       struct lookup *lookup,
+                       struct byte_builder *answer,
+                       struct status *status)
 {
     const request_message *const request = lookup->request;
     struct action_inline wanted = {
@@ -114,14 +132,16 @@ static bool put_inline(struct call *call, struct lookup *lookup, struct byte_bui
         return true;
     wanted.paths = arena_take(call_arena(call), wanted.path_count * sizeof(*wanted.paths));
     if (wanted.paths == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for %zu names of files", wanted.path_count);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for %zu names of files",
+                           wanted.path_count);
     for (size_t i = 0; i < wanted.path_count; i++)
         wanted.paths[i] = bytes_of_string(request->inline_output_files[i]);
 
     struct server *const server = call_server(call);
     struct completeness *const completeness = &lookup->completeness;
-    if (!action_answer_inline(server->durability, call_arena(call), (enum digest_function)lookup->action.function,
-                              lookup->record.result, &wanted, answer, &completeness->missing[0],
+    if (!action_answer_inline(server->durability, call_arena(call),
+                              (enum digest_function)lookup->action.function, lookup->record.result,
+                              &wanted, answer, &completeness->missing[0],
                               &completeness->missing_count, status))
         return false;
     if (completeness->missing_count == 0)
@@ -143,11 +163,13 @@ static void reply(struct call *call, struct lookup *lookup, struct byte_builder 
         slices[count++] = grpc_slice_new(built, length, free);
     } else if (lookup->record.result.length > 0) {
         uint8_t *const result = lookup->memory + (lookup->record.result.data - lookup->memory);
-        slices[count++] = grpc_slice_new_with_user_data(result, lookup->record.result.length, free, lookup->memory);
+        slices[count++] = grpc_slice_new_with_user_data(result, lookup->record.result.length, free,
+                                                        lookup->memory);
         lookup->memory = NULL;
     }
     if (metadata.length > 0)
-        slices[count++] = grpc_slice_from_copied_buffer((const char *)metadata.data, metadata.length);
+        slices[count++] =
+            grpc_slice_from_copied_buffer((const char *)metadata.data, metadata.length);
     ASSERT(count > 0);
     call_reply(call, slices, count);
 }
@@ -160,10 +182,12 @@ static void refuse(struct call *call, const struct lookup *lookup, const struct 
         return;
     }
     uint8_t details[ERROR_DETAILS_BYTES_MAX];
-    const size_t named = completeness->missing_count < COMPLETENESS_NAMED_MAX ? completeness->missing_count
-                                                                              : COMPLETENESS_NAMED_MAX;
+    const size_t named = completeness->missing_count < COMPLETENESS_NAMED_MAX
+                             ? completeness->missing_count
+                             : COMPLETENESS_NAMED_MAX;
     size_t told;
-    const size_t length = error_details_missing_put(details, status, completeness->missing, named, &told);
+    const size_t length =
+        error_details_missing_put(details, status, completeness->missing, named, &told);
     call_fail_with_details(call, status, bytes_of(details, length));
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ContentAddressableStorage.GetTree: the pages of server/tree_pages.h as a stream. Each page is made when the one before has left. */
+/*
+ * ContentAddressableStorage.GetTree: the pages of server/tree_pages.h as a stream. Each page is
+ * made when the one before has left.
+ */
 #include <stdlib.h>
 
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
@@ -12,7 +15,10 @@ struct state {
     bool last_sent;
 };
 
-static bool start(struct call *call, struct state *state, const struct message *message, struct status *status);
+static bool start(struct call *call,
+                  struct state *state,
+                  const struct message *message,
+                  struct status *status);
 static void go_on(struct call *call, void *state);
 static void send_page(struct call *call, struct state *state);
 
@@ -25,23 +31,30 @@ static void on_message(struct call *call, void *state, const struct message *mes
         call_fail(call, &status);
 }
 
-static bool start(struct call *call, struct state *state, const struct message *message, struct status *status)
+static bool start(struct call *call,
+                  struct state *state,
+                  const struct message *message,
+                  struct status *status)
 {
     const Build__Bazel__Remote__Execution__V2__GetTreeRequest *const request =
-        (const void *)call_unpack(call, message, &build__bazel__remote__execution__v2__get_tree_request__descriptor,
-                                  status);
-    if (request == NULL || !call_check_instance(call, bytes_of_string(request->instance_name), status))
+        (const void *)call_unpack(
+            call, message, &build__bazel__remote__execution__v2__get_tree_request__descriptor,
+            status);
+    if (request == NULL ||
+        !call_check_instance(call, bytes_of_string(request->instance_name), status))
         return false;
     if (request->root_digest == NULL)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "GetTreeRequest: root_digest is not set");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "GetTreeRequest: root_digest is not set");
     struct digest root;
-    if (!digest_parse((enum digest_function)request->digest_function, bytes_of_string(request->root_digest->hash),
-                      request->root_digest->size_bytes, &root, status)) {
+    if (!digest_parse((enum digest_function)request->digest_function,
+                      bytes_of_string(request->root_digest->hash), request->root_digest->size_bytes,
+                      &root, status)) {
         status_prefix(status, "root_digest");
         return false;
     }
-    return tree_pages_start(&state->pages, call_server(call)->durability, call_arena(call), &root, request->page_size,
-                            bytes_of_string(request->page_token), status);
+    return tree_pages_start(&state->pages, call_server(call)->durability, call_arena(call), &root,
+                            request->page_size, bytes_of_string(request->page_token), status);
 }
 
 static void go_on(struct call *call, void *state_memory)

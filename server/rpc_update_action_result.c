@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ActionCache.UpdateActionResult: stores the client's bytes of the result, unknown fields and all. What it names may still be missing; that is
- * looked at when it is asked for (CLIENTS, decision 9). The last writer wins.
+ * ActionCache.UpdateActionResult: stores the client's bytes of the result, unknown fields and all.
+ * What it names may still be missing; that is looked at when it is asked for (CLIENTS, decision 9).
+ * The last writer wins.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,9 +28,15 @@ struct state {
     struct status committed;
 };
 
-static bool make_record(struct call *call, struct state *state, const struct message *message, struct status *status);
-static bool decode(struct call *call, const struct message *message, struct update_action_result_request *request,
-                   struct digest *action, struct status *status);
+static bool make_record(struct call *call,
+                        struct state *state,
+                        const struct message *message,
+                        struct status *status);
+static bool decode(struct call *call,
+                   const struct message *message,
+                   struct update_action_result_request *request,
+                   struct digest *action,
+                   struct status *status);
 static struct bytes writer_text(struct call *call, char text[WRITER_BYTES_MAX]);
 static void on_committed(struct ack *ack, const struct status *result);
 static void reply(struct call *call, void *state);
@@ -45,7 +52,10 @@ static void on_message(struct call *call, void *state_memory, const struct messa
     commit_submit(durability_commit(call_server(call)->durability, LANE_SMALL), &state->commit);
 }
 
-static bool make_record(struct call *call, struct state *state, const struct message *message, struct status *status)
+static bool make_record(struct call *call,
+                        struct state *state,
+                        const struct message *message,
+                        struct status *status)
 {
     struct update_action_result_request request;
     struct digest action;
@@ -67,7 +77,8 @@ static bool make_record(struct call *call, struct state *state, const struct mes
     state->payload[2] = record.writer;
     state->payload[3] = record.result;
 
-    const struct bytes_list payload = {.parts = state->payload, .count = ARRAY_LENGTH(state->payload)};
+    const struct bytes_list payload = {.parts = state->payload,
+                                       .count = ARRAY_LENGTH(state->payload)};
     state->record = (struct record){
         .kind = RECORD_ACTION,
         .digest = action,
@@ -83,18 +94,24 @@ static bool make_record(struct call *call, struct state *state, const struct mes
     return true;
 }
 
-static bool decode(struct call *call, const struct message *message, struct update_action_result_request *request,
-                   struct digest *action, struct status *status)
+static bool decode(struct call *call,
+                   const struct message *message,
+                   struct update_action_result_request *request,
+                   struct digest *action,
+                   struct status *status)
 {
     if (!update_action_result_decode(message->parts, call_arena(call), request, status) ||
         !call_check_instance(call, request->instance_name, status))
         return false;
     if (!request->has_action_digest)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "UpdateActionResultRequest: action_digest is not set");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "UpdateActionResultRequest: action_digest is not set");
     if (!request->has_action_result)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "UpdateActionResultRequest: action_result is not set");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "UpdateActionResultRequest: action_result is not set");
     const enum digest_function function = (enum digest_function)request->digest_function;
-    if (!digest_parse(function, request->action_digest.hash_hex, request->action_digest.size_bytes, action, status)) {
+    if (!digest_parse(function, request->action_digest.hash_hex, request->action_digest.size_bytes,
+                      action, status)) {
         status_prefix(status, "action_digest");
         return false;
     }
@@ -119,8 +136,9 @@ static struct bytes writer_text(struct call *call, char text[WRITER_BYTES_MAX])
     if (tool.length > TOOL_BYTES_MAX)
         tool.length = TOOL_BYTES_MAX;
     tool.length = bytes_utf8_prefix(tool);
-    const int length = snprintf(text, WRITER_BYTES_MAX, "%.*s %s", (int)tool.length,
-                                tool.length > 0 ? (const char *)tool.data : "", call_peer(call));
+    const int length = snprintf(text, WRITER_BYTES_MAX, "%.*s%s%s", (int)tool.length,
+                                tool.length > 0 ? (const char *)tool.data : "",
+                                tool.length > 0 ? " " : "", call_peer(call));
     ASSERT(length > 0);
     return bytes_of(text, strlen(text));
 }

@@ -20,16 +20,26 @@ enum {
 #define PAGE_BYTES_MAX (LIMIT_RESPONSE_BYTES - TOKEN_FIELD_BYTES)
 
 static void token_text(const struct digest *root, size_t position, char text[TOKEN_BYTES_MAX]);
-static bool token_parse(const struct digest *root, struct bytes token, size_t *position, struct status *status);
+static bool token_parse(const struct digest *root,
+                        struct bytes token,
+                        size_t *position,
+                        struct status *status);
 static bool page_is_full(const struct tree_pages *pages);
 static bool visit(struct tree_pages *pages, struct status *status);
-static bool add_children(struct tree_pages *pages, const struct digest *digest, struct bytes directory,
+static bool add_children(struct tree_pages *pages,
+                         const struct digest *digest,
+                         struct bytes directory,
                          struct status *status);
 static void show(struct tree_pages *pages, struct bytes directory);
 static void put_token(struct tree_pages *pages);
 
-bool tree_pages_start(struct tree_pages *pages, struct durability *durability, struct arena *arena,
-                      const struct digest *root, int32_t page_size, struct bytes token, struct status *status)
+bool tree_pages_start(struct tree_pages *pages,
+                      struct durability *durability,
+                      struct arena *arena,
+                      const struct digest *root,
+                      int32_t page_size,
+                      struct bytes token,
+                      struct status *status)
 {
     *pages = (struct tree_pages){
         .durability = durability,
@@ -68,11 +78,15 @@ bool tree_pages_next(struct tree_pages *pages, enum tree_pages_state *state, str
         put_token(pages);
     pages->page_directories = 0;
     if (pages->page.failed)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a page of directories");
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory for a page of directories");
     return true;
 }
 
-/* So that the next directory belongs to the next page. A page holds at least one, whatever its size. */
+/*
+ * So that the next directory belongs to the next page. A page holds at least one, whatever its
+ * size.
+ */
 static bool page_is_full(const struct tree_pages *pages)
 {
     if (pages->page_directories == 0)
@@ -90,11 +104,13 @@ static bool visit(struct tree_pages *pages, struct status *status)
     char text[DIGEST_TEXT_BYTES_MAX];
     if ((uint64_t)digest.size_bytes > PAGE_BYTES_MAX - FIELD_HEAD_BYTES_MAX)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                           "Directory %s is larger than the %" PRIu64 " bytes that a message holds; read it by itself",
+                           "Directory %s is larger than the %" PRIu64
+                           " bytes that a message holds; read it by itself",
                            digest_text(&digest, text), (uint64_t)LIMIT_RESPONSE_BYTES);
     struct bytes directory;
     bool found;
-    if (!whole_blob_read(&pages->blob, pages->durability, &digest, PAGE_BYTES_MAX, &directory, &found, status))
+    if (!whole_blob_read(&pages->blob, pages->durability, &digest, PAGE_BYTES_MAX, &directory,
+                         &found, status))
         return false;
     if (!found && pages->next == 0)
         return status_fail(status, STATUS_NOT_FOUND, "the root directory %s is not in the store",
@@ -109,12 +125,14 @@ static bool visit(struct tree_pages *pages, struct status *status)
     return true;
 }
 
-static bool add_children(struct tree_pages *pages, const struct digest *digest, struct bytes directory,
+static bool add_children(struct tree_pages *pages,
+                         const struct digest *digest,
+                         struct bytes directory,
                          struct status *status)
 {
     struct references references;
-    references_start(&references, REFERRER_DIRECTORY, directory, (enum digest_function)pages->root.function,
-                     pages->arena);
+    references_start(&references, REFERRER_DIRECTORY, directory,
+                     (enum digest_function)pages->root.function, pages->arena);
     for (;;) {
         struct reference reference;
         bool end;
@@ -139,7 +157,8 @@ static bool add_children(struct tree_pages *pages, const struct digest *digest, 
 
 static void show(struct tree_pages *pages, struct bytes directory)
 {
-    uint8_t *const to = byte_builder_reserve(&pages->page, wire_bytes_field_size(FIELD_DIRECTORIES, directory.length));
+    uint8_t *const to = byte_builder_reserve(
+        &pages->page, wire_bytes_field_size(FIELD_DIRECTORIES, directory.length));
     if (to != NULL)
         pages->page.length += (size_t)(wire_put_bytes_field(to, FIELD_DIRECTORIES, directory) - to);
     pages->page_directories++;
@@ -151,7 +170,8 @@ static void put_token(struct tree_pages *pages)
     token_text(&pages->root, pages->next, text);
     uint8_t *const to = byte_builder_reserve(&pages->page, TOKEN_FIELD_BYTES);
     if (to != NULL)
-        pages->page.length += (size_t)(wire_put_bytes_field(to, FIELD_NEXT_PAGE_TOKEN, bytes_of_string(text)) - to);
+        pages->page.length +=
+            (size_t)(wire_put_bytes_field(to, FIELD_NEXT_PAGE_TOKEN, bytes_of_string(text)) - to);
 }
 
 /* "<position>-<the first bytes of a hash over it and the root, in hex>" */
@@ -159,7 +179,8 @@ static void token_text(const struct digest *root, size_t position, char text[TOK
 {
     char root_text[DIGEST_TEXT_BYTES_MAX];
     char what[DIGEST_TEXT_BYTES_MAX + TOKEN_BYTES_MAX];
-    const int length = snprintf(what, sizeof(what), "tree %s %zu", digest_text(root, root_text), position);
+    const int length =
+        snprintf(what, sizeof(what), "tree %s %zu", digest_text(root, root_text), position);
     ASSERT(length > 0 && (size_t)length < sizeof(what));
     struct digest check;
     digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(what, (size_t)length), &check);
@@ -168,7 +189,10 @@ static void token_text(const struct digest *root, size_t position, char text[TOK
         at += snprintf(text + at, (size_t)(TOKEN_BYTES_MAX - at), "%02x", check.hash[i]);
 }
 
-static bool token_parse(const struct digest *root, struct bytes token, size_t *position, struct status *status)
+static bool token_parse(const struct digest *root,
+                        struct bytes token,
+                        size_t *position,
+                        struct status *status)
 {
     size_t number = 0;
     for (size_t i = 0; i < token.length && token.data[i] >= '0' && token.data[i] <= '9'; i++)
@@ -177,8 +201,9 @@ static bool token_parse(const struct digest *root, struct bytes token, size_t *p
     char expected[TOKEN_BYTES_MAX];
     token_text(root, number, expected);
     if (number == 0 || !bytes_equal_string(token, expected))
-        return status_fail(status, STATUS_INVALID_ARGUMENT,
-                           "page_token is none that this server gave for this root; begin without one");
+        return status_fail(
+            status, STATUS_INVALID_ARGUMENT,
+            "page_token is none that this server gave for this root; begin without one");
     *position = number;
     return true;
 }

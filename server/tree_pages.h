@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tree of Directories as pages of GetTreeResponse: breadth first, each distinct Directory once, its bytes as they are stored.
- * What is missing below the root is left out.
+ * A tree of Directories as pages of GetTreeResponse: breadth first, each distinct Directory once,
+ * its bytes as they are stored. What is missing below the root is left out.
  *
- * A page token says how many distinct directories the pages before it went through, and proves with a check value that it is
- * one of ours for this root. Nothing is kept between calls: a resumed walk goes the same way again and shows only what comes
- * after.
+ * A page token says how many distinct directories the pages before it went through, and proves with
+ * a check value that it is one of ours for this root. Nothing is kept between calls: a resumed walk
+ * goes the same way again and shows only what comes after.
  */
 #ifndef VARVE_SERVER_TREE_PAGES_H
 #define VARVE_SERVER_TREE_PAGES_H
@@ -33,21 +33,29 @@ struct tree_pages {
  * page_size: directories a page; 0 or less leaves it to us. token: may be empty.
  * Errors: INVALID_ARGUMENT for a token that we did not give for this root; RESOURCE_EXHAUSTED.
  */
-MUST_CHECK bool tree_pages_start(struct tree_pages *pages, struct durability *durability, struct arena *arena,
-                                 const struct digest *root, int32_t page_size, struct bytes token,
+MUST_CHECK bool tree_pages_start(struct tree_pages *pages,
+                                 struct durability *durability,
+                                 struct arena *arena,
+                                 const struct digest *root,
+                                 int32_t page_size,
+                                 struct bytes token,
                                  struct status *status);
 void tree_pages_end(struct tree_pages *pages); /* memory that was only zeroed is fine too */
 
 /*
- * UNFINISHED: it has gone on for a while, call again. READY: pages->page is one, more follow. LAST: it is the last one.
- * The caller takes the page away (byte_builder_release) before it asks for the next.
+ * UNFINISHED: it has gone on for a while, call again. READY: pages->page is one, more follow. LAST:
+ * it is the last one. The caller takes the page away (byte_builder_release) before it asks for the
+ * next.
  */
 enum tree_pages_state { TREE_PAGES_UNFINISHED, TREE_PAGES_READY, TREE_PAGES_LAST };
 
 /*
- * Errors: NOT_FOUND without the root; INVALID_ARGUMENT when the root is no Directory, FAILED_PRECONDITION when something below
- * it is none; RESOURCE_EXHAUSTED for too many directories, or one that fits no message; UNAVAILABLE when the disk fails.
+ * Errors: NOT_FOUND without the root; INVALID_ARGUMENT when the root is no Directory,
+ * FAILED_PRECONDITION when something below it is none; RESOURCE_EXHAUSTED for too many directories,
+ * or one that fits no message; UNAVAILABLE when the disk fails.
  */
-MUST_CHECK bool tree_pages_next(struct tree_pages *pages, enum tree_pages_state *state, struct status *status);
+MUST_CHECK bool tree_pages_next(struct tree_pages *pages,
+                                enum tree_pages_state *state,
+                                struct status *status);
 
 #endif

@@ -25,12 +25,16 @@ void cas_rig_stop(struct cas_rig *rig)
     real_store_close(&rig->real);
 }
 
-grpc_status_code cas_rig_call(struct cas_rig *rig, const char *path, struct byte_builder *request,
-                              struct byte_builder *response, char text[RPC_TEXT_BYTES_MAX])
+grpc_status_code cas_rig_call(struct cas_rig *rig,
+                              const char *path,
+                              struct byte_builder *request,
+                              struct byte_builder *response,
+                              char text[RPC_TEXT_BYTES_MAX])
 {
     *response = (struct byte_builder){0};
-    const grpc_status_code code = rpc_unary(&rig->front.client, path, bytes_of(request->data, request->length),
-                                            &response->data, &response->length, text);
+    const grpc_status_code code =
+        rpc_unary(&rig->front.client, path, bytes_of(request->data, request->length),
+                  &response->data, &response->length, text);
     response->capacity = response->length;
     byte_builder_free(request);
     return code;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Methods of the server over gRPC with a real store behind them and a client in front, all in one process. */
+/*
+ * Methods of the server over gRPC with a real store behind them and a client in front, all in one
+ * process.
+ */
 #ifndef VARVE_TESTS_SUPPORT_CAS_RIG_H
 #define VARVE_TESTS_SUPPORT_CAS_RIG_H
 
@@ -13,7 +16,10 @@ struct cas_rig {
     struct metrics store_metrics;
 };
 
-/* Serves the CAS without its byte streams, and the action cache. buffers: how many there are in the pool. */
+/*
+ * Serves the CAS without its byte streams, and the action cache. buffers: how many there are in the
+ * pool.
+ */
 void cas_rig_start(struct cas_rig *rig, size_t buffers);
 void cas_rig_stop(struct cas_rig *rig);
 
@@ -21,7 +27,10 @@ void cas_rig_stop(struct cas_rig *rig);
 #define AC_METHOD(name) "/build.bazel.remote.execution.v2.ActionCache/" name
 
 /* A unary call with a request, which is emptied and freed. *response is freed by the caller. */
-grpc_status_code cas_rig_call(struct cas_rig *rig, const char *path, struct byte_builder *request,
-                              struct byte_builder *response, char text[RPC_TEXT_BYTES_MAX]);
+grpc_status_code cas_rig_call(struct cas_rig *rig,
+                              const char *path,
+                              struct byte_builder *request,
+                              struct byte_builder *response,
+                              char text[RPC_TEXT_BYTES_MAX]);
 
 #endif

@@ -40,7 +40,10 @@ void message_add_message(struct byte_builder *message, uint32_t number, struct b
     byte_builder_free(inner);
 }
 
-static void add_node(struct byte_builder *message, uint32_t number, const char *name, const struct digest *digest)
+static void add_node(struct byte_builder *message,
+                     uint32_t number,
+                     const char *name,
+                     const struct digest *digest)
 {
     struct byte_builder node = {0};
     message_add_text(&node, 1, name);
@@ -49,12 +52,16 @@ static void add_node(struct byte_builder *message, uint32_t number, const char *
     message_add_message(message, number, &node);
 }
 
-void directory_add_file(struct byte_builder *directory, const char *name, const struct digest *digest)
+void directory_add_file(struct byte_builder *directory,
+                        const char *name,
+                        const struct digest *digest)
 {
     add_node(directory, 1, name, digest);
 }
 
-void directory_add_directory(struct byte_builder *directory, const char *name, const struct digest *digest)
+void directory_add_directory(struct byte_builder *directory,
+                             const char *name,
+                             const struct digest *digest)
 {
     add_node(directory, 2, name, digest);
 }
@@ -64,7 +71,9 @@ void result_add_file(struct byte_builder *result, const char *path, const struct
     add_node(result, 2, path, digest);
 }
 
-void result_add_directory(struct byte_builder *result, const char *path, const struct digest *tree,
+void result_add_directory(struct byte_builder *result,
+                          const char *path,
+                          const struct digest *tree,
                           const struct digest *root_directory)
 {
     struct byte_builder directory = {0};
@@ -80,7 +89,8 @@ struct digest digest_of_nothing(uint64_t number)
 {
     char text[64];
     struct digest digest;
-    const int length = snprintf(text, sizeof(text), "nobody stores this, number %llu", (unsigned long long)number);
+    const int length =
+        snprintf(text, sizeof(text), "nobody stores this, number %llu", (unsigned long long)number);
     ASSERT(length > 0 && (size_t)length < sizeof(text));
     digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(text, (size_t)length), &digest);
     return digest;

@@ -16,11 +16,16 @@ static int sync_or_fail(struct io *io, int fd)
     return error_number != 0 ? -error_number : io_posix()->ops->sync(io_posix(), fd);
 }
 
-static int64_t pwritev_or_fail(struct io *io, int fd, const struct iovec *parts, int count, uint64_t offset)
+static int64_t pwritev_or_fail(struct io *io,
+                               int fd,
+                               const struct iovec *parts,
+                               int count,
+                               uint64_t offset)
 {
     struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
     const int error_number = atomic_load(&real->write_errno);
-    return error_number != 0 ? -error_number : io_posix()->ops->pwritev(io_posix(), fd, parts, count, offset);
+    return error_number != 0 ? -error_number
+                             : io_posix()->ops->pwritev(io_posix(), fd, parts, count, offset);
 }
 
 static int allocate_or_fail(struct io *io, int fd, uint64_t length)
@@ -84,9 +89,13 @@ static void on_done(struct ack *ack, const struct status *result)
     lock_release(&wait->lock);
 }
 
-static void commit_and_wait(struct real_store *real, enum lane lane, struct record *record, struct bytes instance)
+static void commit_and_wait(struct real_store *real,
+                            enum lane lane,
+                            struct record *record,
+                            struct bytes instance)
 {
-    struct wait wait = {.request = {.record = record, .instance = instance, .ack = {.done = on_done}}};
+    struct wait wait = {
+        .request = {.record = record, .instance = instance, .ack = {.done = on_done}}};
     lock_init(&wait.lock, LOCK_RANK_LEAF);
     condition_init(&wait.done);
     commit_submit(durability_commit(real->durability, lane), &wait.request);
@@ -123,7 +132,9 @@ struct digest real_store_put(struct real_store *real, struct bytes data)
     return digest;
 }
 
-void real_store_put_action(struct real_store *real, const struct digest *action, struct bytes instance,
+void real_store_put_action(struct real_store *real,
+                           const struct digest *action,
+                           struct bytes instance,
                            struct bytes result)
 {
     const struct action_record fields = {
@@ -135,7 +146,8 @@ void real_store_put_action(struct real_store *real, const struct digest *action,
     };
     uint8_t fixed[ACTION_RECORD_FIXED_BYTES];
     action_record_fixed_put(fixed, &fields);
-    const struct bytes parts[] = {bytes_of(fixed, sizeof(fixed)), fields.instance, fields.writer, fields.result};
+    const struct bytes parts[] = {bytes_of(fixed, sizeof(fixed)), fields.instance, fields.writer,
+                                  fields.result};
     const struct bytes_list payload = {.parts = parts, .count = ARRAY_LENGTH(parts)};
     struct record record = {
         .kind = RECORD_ACTION,
@@ -170,7 +182,10 @@ void real_store_damage(struct real_store *real, const struct digest *digest)
     damage(real, blob_table_blob_key(real->store->table, digest), 0);
 }
 
-void real_store_damage_action(struct real_store *real, const struct digest *action, struct bytes instance)
+void real_store_damage_action(struct real_store *real,
+                              const struct digest *action,
+                              struct bytes instance)
 {
-    damage(real, blob_table_action_key(real->store->table, action, instance), ACTION_RECORD_FIXED_BYTES);
+    damage(real, blob_table_action_key(real->store->table, action, instance),
+           ACTION_RECORD_FIXED_BYTES);
 }

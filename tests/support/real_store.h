@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store with its committers, in a directory of one test's own on a real disk; writes that wait; damage on demand. */
+/*
+ * A store with its committers, in a directory of one test's own on a real disk; writes that wait;
+ * damage on demand.
+ */
 #ifndef VARVE_TESTS_SUPPORT_REAL_STORE_H
 #define VARVE_TESTS_SUPPORT_REAL_STORE_H
 
@@ -12,7 +15,7 @@
 
 struct real_store {
     struct io io;
-    struct io_ops ops; /* the real ones, but for what fails below */
+    struct io_ops ops;       /* the real ones, but for what fails below */
     _Atomic int sync_errno;  /* not 0: every sync fails with it */
     _Atomic int write_errno; /* likewise every write and allocation */
     struct temp_dir directory;
@@ -29,11 +32,18 @@ void real_store_close(struct real_store *real);
 
 /* Stores it, however large, and waits until it is durable. */
 struct digest real_store_put(struct real_store *real, struct bytes data);
-void real_store_put_action(struct real_store *real, const struct digest *action, struct bytes instance,
+void real_store_put_action(struct real_store *real,
+                           const struct digest *action,
+                           struct bytes instance,
                            struct bytes result);
 
-/* Turns a byte of the record on disk over: of the blob itself, of a large one's manifest, or of an action's result. */
+/*
+ * Turns a byte of the record on disk over: of the blob itself, of a large one's manifest, or of an
+ * action's result.
+ */
 void real_store_damage(struct real_store *real, const struct digest *digest);
-void real_store_damage_action(struct real_store *real, const struct digest *action, struct bytes instance);
+void real_store_damage_action(struct real_store *real,
+                              const struct digest *action,
+                              struct bytes instance);
 
 #endif
