@@ -186,7 +186,7 @@ $(BUILD)/varve: $(BUILD)/client/cli_main.o $(ARCHIVES)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELPERS) $(ARCHIVES)
 	$(call say,LINK $@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt -lm
 
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(ARCHIVES)
 	$(call say,LINK $@)
