@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How threads meet in a call. gRPC's own hand-overs are correct, but invisible to ThreadSanitizer, so each of them passes
- * call->lock as well: what a thread has written is released with the state, before it starts a batch; the poller takes the
- * lock before it reads. After a batch is started nothing of the call may be touched: it may be over on another thread.
+ * How threads meet in a call. Whoever has the turn works alone; the turn goes from thread to thread by a batch (struct op), by the
+ * queue of the workers, or by whoever calls call_resume() or call_wake(). What others may look at meanwhile, because a
+ * cancellation can come at any moment, is guarded by call->lock. After a batch is started nothing of the call may be touched: it may be over on another thread.
  *
  * Two things end independently: the body (the turn is over for good and on_free has run) and RECV_CLOSE, the batch that tells
  * of a cancellation, which is started on its own at the arrival. When both are over the call is forgotten by gRPC and counted
@@ -115,6 +115,8 @@ static void unknown_method(struct call *call, void *state, const struct message 
 static const struct method method_not_served = {.path = "", .kind = METHOD_UNARY, .on_message = unknown_method};
 
 static void enter_locked(struct call *call, enum call_state to) REQUIRES(call->lock);
+static void start_batch(struct call *call, struct op *op, void (*done)(struct op *op, bool ok), const grpc_op *ops,
+                        size_t count);
 static void start_close(struct call *call);
 static void ask_for_budget(struct call *call, enum budget_half half);
 static void budget_granted(struct budget_waiter *waiter);
@@ -150,9 +152,6 @@ void call_begin(struct front *front, struct server *server, const struct method 
         front_call_over(front);
         return;
     }
-    call->close_op.run = close_done;
-    call->receive_op.run = receive_done;
-    call->send_op.run = send_done;
     call->waiter.granted = budget_granted;
     call->server = server;
     call->front = front;
@@ -195,7 +194,16 @@ static void start_close(struct call *call)
 {
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};
     ops[0].data.recv_close_on_server.cancelled = &call->cancelled_out;
-    const grpc_call_error error = grpc_call_start_batch(call->grpc, ops, ARRAY_LENGTH(ops), &call->close_op, NULL);
+    start_batch(call, &call->close_op, close_done, ops, ARRAY_LENGTH(ops));
+}
+
+/* The last thing that is done with a call: another thread may end it before this returns. */
+static void start_batch(struct call *call, struct op *op, void (*done)(struct op *op, bool ok), const grpc_op *ops,
+                        size_t count)
+{
+    grpc_call *const grpc = call->grpc;
+    op_arm(op, done);
+    const grpc_call_error error = grpc_call_start_batch(grpc, ops, count, op, NULL);
     ASSERT(error == GRPC_CALL_OK);
 }
 
@@ -246,8 +254,7 @@ static void start_receive(struct call *call)
 
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_MESSAGE}};
     ops[0].data.recv_message.recv_message = &call->received;
-    const grpc_call_error error = grpc_call_start_batch(call->grpc, ops, ARRAY_LENGTH(ops), &call->receive_op, NULL);
-    ASSERT(error == GRPC_CALL_OK);
+    start_batch(call, &call->receive_op, receive_done, ops, ARRAY_LENGTH(ops));
 }
 
 enum received { RECEIVED_MESSAGE, RECEIVED_HALF_CLOSE, RECEIVED_TOO_MUCH, RECEIVED_NOTHING };
@@ -517,8 +524,6 @@ static void close_done(struct op *op, bool ok)
 
 /* ---- sending */
 
-static void start_send(struct call *call, grpc_op *ops, size_t count);
-
 void call_receive(struct call *call)
 {
     ASSERT(is_client_streaming(call));
@@ -565,13 +570,7 @@ void call_send(struct call *call, grpc_slice *slices, size_t count)
     if (gone)
         end_body(call);
     else
-        start_send(call, ops, ops_count);
-}
-
-static void start_send(struct call *call, grpc_op *ops, size_t count)
-{
-    const grpc_call_error error = grpc_call_start_batch(call->grpc, ops, count, &call->send_op, NULL);
-    ASSERT(error == GRPC_CALL_OK);
+        start_batch(call, &call->send_op, send_done, ops, ops_count);
 }
 
 static void send_done(struct op *op, bool ok)
@@ -671,7 +670,7 @@ static void answer(struct call *call, const struct status *status, bool with_mes
     if (gone)
         end_body(call);
     else
-        start_send(call, ops, count);
+        start_batch(call, &call->send_op, send_done, ops, count);
 }
 
 /* ---- the end */

@@ -77,7 +77,6 @@ bool front_new(const struct front_config *config, struct front **front, struct s
     made->metrics = config->metrics;
     made->methods_count = config->methods_count;
     made->max_calls = config->max_calls;
-    made->shutdown.run = shutdown_done;
 
     grpc_resource_quota *const quota = grpc_resource_quota_create("varve");
     grpc_resource_quota_resize(quota, config->grpc_memory_bytes);
@@ -144,7 +143,7 @@ static bool register_methods(struct front *front, const struct front_config *con
         }
         for (size_t j = 0; j < REQUESTS_PER_METHOD; j++)
             front->requests[i * REQUESTS_PER_METHOD + j] = (struct request){
-                .op.run = request_arrived, .front = front, .method = method, .series = i, .registered = registered};
+                .front = front, .method = method, .series = i, .registered = registered};
     }
     return true;
 }
@@ -178,6 +177,7 @@ void front_free(struct front *front)
     ASSERT(front->live == 0);
     if (!front->started) {
         /* A server that was never started still holds its queue and ports; only a shutdown lets go of them. */
+        op_arm(&front->shutdown, shutdown_done);
         grpc_server_shutdown_and_notify(front->grpc, front->cq, &front->shutdown);
         grpc_completion_queue_shutdown(front->cq);
         while (front_poll_step(front))
@@ -219,6 +219,7 @@ static void request_post(struct request *request)
     struct arrival *const arrival = &request->arrival;
     *arrival = (struct arrival){0};
     grpc_metadata_array_init(&arrival->metadata);
+    op_arm(&request->op, request_arrived);
     grpc_call_error error;
     if (request->method != NULL) {
         error = grpc_server_request_registered_call(front->grpc, request->registered, &arrival->grpc, &arrival->deadline,
@@ -238,7 +239,8 @@ bool front_poll_step(struct front *front)
         return false;
     ASSERT(event.type == GRPC_OP_COMPLETE);
     struct op *const op = event.tag;
-    op->run(op, event.success != 0);
+    void (*const run)(struct op *, bool) = atomic_load_explicit(&op->run, memory_order_acquire);
+    run(op, event.success != 0);
     return true;
 }
 
@@ -326,6 +328,7 @@ void front_drain(struct front *front, int64_t grace_ns)
     ASSERT(!front->draining);
     front->draining = true;
     lock_release(&front->lock);
+    op_arm(&front->shutdown, shutdown_done);
     grpc_server_shutdown_and_notify(front->grpc, front->cq, &front->shutdown);
 
     lock_acquire(&front->lock);

@@ -9,16 +9,27 @@
 #define VARVE_SERVER_FRONT_H
 
 #include <grpc/grpc.h>
+#include <stdatomic.h>
 
 #include "base/metrics.h"
 #include "server/call.h"
 
 struct front;
 
-/* What a poller is given back by gRPC: the tag of every batch and request. Part of the object that waits. */
+/*
+ * What a poller is given back by gRPC: the tag of every batch and request. Part of the object that waits.
+ *
+ * run is stored anew before each batch and loaded when it is done, so that what one thread wrote before it started the batch
+ * is seen by the poller. gRPC sees to that too, but not where ThreadSanitizer could see it.
+ */
 struct op {
-    void (*run)(struct op *op, bool ok); /* on a poller; may free the memory that holds the op */
+    void (*_Atomic run)(struct op *op, bool ok); /* on a poller; may free the memory that holds the op */
 };
+
+static inline void op_arm(struct op *op, void (*run)(struct op *op, bool ok))
+{
+    atomic_store_explicit(&op->run, run, memory_order_release);
+}
 
 struct front_config {
     struct server *server; /* borrowed; call_server() of every call. Its workers, budget, metrics and clock are used */
