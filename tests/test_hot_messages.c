@@ -521,6 +521,110 @@ START_TEST(a_hash_that_is_too_long_is_cut_to_what_no_digest_has)
     }
 END_TEST
 
+/* A digest in one part is read by another way than one in several. */
+static void check_digest_in_parts(struct bytes flat, bool well_formed)
+{
+    struct arena arena;
+    struct parts whole;
+    struct parts split;
+    struct wire_digest of_whole;
+    struct wire_digest of_split;
+    struct status status = {0};
+    arena_init(&arena, 4096);
+    parts_whole(&whole, flat);
+    parts_split_fully(&split, flat);
+    const bool whole_ok =
+        wire_digest_decode(wire_span_of_list(whole.list), &arena, &of_whole, &status);
+    const bool split_ok =
+        wire_digest_decode(wire_span_of_list(split.list), &arena, &of_split, &status);
+    ck_assert_int_eq(whole_ok, well_formed);
+    ck_assert_int_eq(split_ok, well_formed);
+    if (well_formed) {
+        ck_assert(bytes_equal(of_whole.hash_hex, of_split.hash_hex));
+        ck_assert_int_eq(of_whole.size_bytes, of_split.size_bytes);
+    }
+    parts_free(&whole);
+    parts_free(&split);
+    arena_destroy(&arena);
+}
+
+START_TEST(a_digest_in_one_part_is_read_as_one_in_many)
+    {
+        static const struct {
+            const char *bytes;
+            size_t length;
+            bool well_formed;
+        } cases[] = {
+#define CASE(well_formed, literal) {literal, sizeof(literal) - 1, well_formed}
+            CASE(true, ""),
+            CASE(true, "\x0a\x00"),
+            CASE(true, "\x0a\x02"
+                       "ab"),
+            CASE(true, "\x10\x05"),
+            CASE(true, "\x10\x05\x0a\x02"
+                       "ab"),
+            CASE(true, "\x0a\x02"
+                       "ab\x10\x05"),
+            CASE(true, "\x0a\x02"
+                       "ab\x10\x00"),
+            CASE(true, "\x0a\x02"
+                       "ab\x10\x80\x00"),
+            CASE(true, "\x0a\x02"
+                       "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
+            CASE(true, "\x0a\x02"
+                       "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+            CASE(true, "\x0a\x82\x00"
+                       "ab\x10\x05"),
+            CASE(true, "\x0a\x02"
+                       "ab\x10\x05\x10\x06"),
+            CASE(true, "\x0a\x02"
+                       "ab\x10\x05\x0a\x01"
+                       "c"),
+            CASE(true, "\x0a\x02"
+                       "ab\x18\x05"),
+            CASE(true, "\x0a\x02"
+                       "ab\x12\x01"
+                       "c"),
+            CASE(false, "\x0a"),
+            CASE(false, "\x0a\x03"
+                        "ab"),
+            CASE(false, "\x0a\x80\x01"
+                        "ab"),
+            CASE(false, "\x0a\x02"
+                        "ab\x10"),
+            CASE(false, "\x0a\x02"
+                        "ab\x10\x80"),
+            CASE(false, "\x0a\x02"
+                        "ab\x10\x80\x80"),
+            CASE(false, "\x0a\x02"
+                        "ab\x10\x05\x05"),
+            CASE(false, "\x0a\x02"
+                        "ab\x10\x05\x80"),
+            CASE(false, "\x0a\x02"
+                        "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"),
+            CASE(false, "\x0a\x02"
+                        "ab\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"),
+            CASE(false, "\x0a\x02"
+                        "ab\x13\x14"),
+#undef CASE
+        };
+        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
+            check_digest_in_parts(bytes_of(cases[i].bytes, cases[i].length), cases[i].well_formed);
+        for (size_t length = 120; length < 140; length++) {
+            static struct message message;
+            static const uint8_t hash[140] = {'a'};
+            message.length = 0;
+            add_bytes(&message, 1, bytes_of(hash, length));
+            add_varint(&message, 2, 3);
+            check_digest_in_parts(bytes_of_message(&message), true);
+        }
+        /* Would be a hash of 130 bytes, were its length not in the form of two bytes. */
+        static uint8_t cut[160] = {0x0a, 0x82, 0x01, 'a'};
+        check_digest_in_parts(bytes_of(cut, 132), false);
+        check_digest_in_parts(bytes_of(cut, 133), true);
+    }
+END_TEST
+
 START_TEST(a_known_field_of_another_wire_type_is_an_unknown_field)
     {
         static struct message message;
@@ -946,6 +1050,7 @@ int main(void)
     tcase_add_test(odd, compressors_count_packed_and_one_by_one);
     tcase_add_test(odd, find_missing_does_not_take_field_3_for_compressors);
     tcase_add_test(odd, a_hash_that_is_too_long_is_cut_to_what_no_digest_has);
+    tcase_add_test(odd, a_digest_in_one_part_is_read_as_one_in_many);
     tcase_add_test(odd, a_known_field_of_another_wire_type_is_an_unknown_field);
     tcase_add_test(odd, what_is_malformed_is_an_invalid_argument);
     tcase_add_test(odd, a_malformed_message_inside_a_message_is_an_invalid_argument);

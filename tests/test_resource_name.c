@@ -295,7 +295,12 @@ START_TEST(very_long_names_are_refused_and_quoted_in_part)
         for (size_t skip = 0; skip < 2; skip++) {
             text[0] = 'x';
             text[1] = 'x';
+            struct resource_name cut;
+            struct status refusal = {0};
             check_refused(resource_name_parse_read, text + skip, 1001 - skip);
+            ck_assert(
+                !resource_name_parse_read(bytes_of(text + skip, 1001 - skip), &cut, &refusal));
+            ck_assert_ptr_nonnull(strstr(refusal.message, "\xc3\xa9...'"));
         }
         /* Good, but for its length. */
         const int length = snprintf(text, LENGTH, "uploads/" U "/blobs/" H "/5/");

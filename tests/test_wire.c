@@ -253,6 +253,34 @@ START_TEST(reader_takes_numbers_that_are_longer_than_need_be)
     }
 END_TEST
 
+START_TEST(reader_takes_fields_of_every_length_of_their_length)
+    {
+        static const size_t lengths[] = {0, 1, 127, 128, 16383, 16384, 2097151, 2097152};
+        enum { LENGTH_MAX = 2097152, NUMBER = 15 };
+        uint8_t *const message = malloc(LENGTH_MAX + 64);
+        ck_assert_ptr_nonnull(message);
+        for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
+            uint8_t *to = wire_put_bytes_key(message, NUMBER, lengths[i]);
+            ck_assert_uint_eq((size_t)(to - message) + lengths[i],
+                              wire_bytes_field_size(NUMBER, lengths[i]));
+            memset(to, 0, lengths[i]);
+            to = wire_put_varint_field(to + lengths[i], 1, 7);
+            const struct bytes flat = bytes_of(message, (size_t)(to - message));
+
+            struct wire_reader reader;
+            struct wire_field field;
+            wire_reader_init(&reader, wire_span_of_bytes(&flat));
+            ck_assert(wire_reader_next(&reader, &field));
+            ck_assert_uint_eq(field.span.length, lengths[i]);
+            ck_assert(wire_reader_next(&reader, &field));
+            ck_assert_uint_eq(field.value, 7);
+            ck_assert(!wire_reader_next(&reader, &field));
+            ck_assert(!reader.failed);
+        }
+        free(message);
+    }
+END_TEST
+
 START_TEST(reader_of_nothing_is_at_the_end)
     {
         struct wire_reader reader;
@@ -361,6 +389,7 @@ int main(void)
     tcase_add_test(tests, reader_refuses_every_prefix_that_ends_within_a_field);
     tcase_add_test(tests, reader_refuses_what_is_malformed);
     tcase_add_test(tests, reader_takes_numbers_that_are_longer_than_need_be);
+    tcase_add_test(tests, reader_takes_fields_of_every_length_of_their_length);
     tcase_add_test(tests, reader_of_nothing_is_at_the_end);
     tcase_add_test(tests, varints_take_the_size_that_was_said_and_come_back);
     tcase_add_test(tests, a_span_that_has_no_varint_stays_as_it_was);
