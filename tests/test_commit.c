@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/crc32c.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test_run.h"
 
@@ -123,6 +124,57 @@ START_TEST(a_failed_sync_is_never_turned_into_ok)
     }
     ck_assert(store_rig_put(&rig, bytes_of("later", 5), &later, &status));
     free(old);
+}
+END_TEST
+
+/* After a failed write-back the page cache shows what the disk does not have; the process is killed, the machine stays up. */
+START_TEST(pages_that_a_failed_sync_left_are_not_believed_after_a_restart)
+{
+    enum { WAITING = 20 };
+    static struct store_put puts[WAITING];
+    uint8_t *data[WAITING];
+    bool there[WAITING];
+    struct status status;
+    io_sim_fail(rig.sim, IO_SIM_SYNC, 1, EIO, IO_SIM_ONCE);
+    ck_assert_uint_eq(put_together(puts, data, WAITING, 500, &status), 0);
+    io_sim_kill(rig.sim);
+    store_rig_close(&rig);
+    store_rig_remove_index(&rig);
+    store_rig_open(&rig);
+    for (size_t i = 0; i < WAITING; i++)
+        there[i] = store_rig_reads(&rig, &puts[i].digest, bytes_of(data[i], 1000));
+    store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    for (size_t i = 0; i < WAITING; i++) {
+        ck_assert(!there[i] || store_rig_reads(&rig, &puts[i].digest, bytes_of(data[i], 1000)));
+        free(data[i]);
+    }
+}
+END_TEST
+
+/* Chunks go to the large lane while its committer syncs: they are not part of what that sync made durable. */
+START_TEST(what_is_appended_during_a_sync_is_not_covered_by_it)
+{
+    struct store *store = durability_store(rig.durability);
+    struct segment_log *log = store->logs[LANE_LARGE];
+    uint8_t *data = seeded_bytes(1, 1500000);
+    struct store_put put;
+    struct status status;
+    io_sim_set_sync_delay(rig.sim, 300 * NS_PER_MS);
+    ck_assert(store_put_start(&rig, &put, bytes_of(data, 1500000), &status));
+    while (segment_log_pending_seq(log) < 3) { /* two chunks and the manifest */
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 50 * NS_PER_MS}, NULL); /* its sync has begun */
+    const struct bytes late = bytes_of("late", 4);
+    struct record record = {.kind = RECORD_CHUNK, .digest = put.digest, .payload = {.parts = &late, .count = 1},
+                            .payload_bytes = 4, .payload_crc32c = crc32c(0, late)};
+    struct record *const records[] = {&record};
+    ck_assert(segment_log_append(log, records, 1, &status));
+    ck_assert(store_put_finish(&put, &status));
+    struct watermark *watermark = commit_watermark(durability_commit(rig.durability, LANE_LARGE));
+    ck_assert_uint_eq(record.seq, 4);
+    ck_assert_uint_eq(watermark_durable(watermark), 3);
+    free(data);
 }
 END_TEST
 
@@ -271,6 +323,8 @@ int main(void)
     tcase_add_test(tests, uploads_one_after_the_other_take_a_sync_each);
     tcase_add_test(tests, an_acknowledged_blob_survives_a_power_cut_right_after);
     tcase_add_test(tests, a_failed_sync_is_never_turned_into_ok);
+    tcase_add_test(tests, pages_that_a_failed_sync_left_are_not_believed_after_a_restart);
+    tcase_add_test(tests, what_is_appended_during_a_sync_is_not_covered_by_it);
     tcase_add_test(tests, nothing_is_visible_before_it_is_durable);
     tcase_add_test(tests, the_same_blob_many_times_at_once_is_written_once);
     tcase_add_test(tests, a_full_disk_refuses_with_numbers_and_is_survived_without_a_restart);

@@ -142,6 +142,48 @@ START_TEST(recovery_can_be_interrupted_at_every_operation)
 }
 END_TEST
 
+/*
+ * The manifest of a blob reached the disk by itself, in the next segment, and a chunk in the one before did not: nobody was
+ * told that the blob is there, and it must not be.
+ */
+START_TEST(a_manifest_that_survived_its_chunks_is_not_believed)
+{
+    struct store *store = durability_store(rig.durability);
+    struct status status;
+    uint8_t *data = seeded_bytes(1, 1 << 20);
+    const struct bytes chunk_bytes = bytes_of(data, 1 << 20);
+    struct record chunk = {.kind = RECORD_CHUNK, .digest = {.function = DIGEST_FUNCTION_SHA256, .hash_length = 32,
+                                                            .size_bytes = 2 << 20},
+                           .payload = {.parts = &chunk_bytes, .count = 1},
+                           .payload_bytes = chunk_bytes.length,
+                           .payload_crc32c = crc32c(0, chunk_bytes)};
+    struct record *const chunks[] = {&chunk};
+    struct manifest_chunk list[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        chunk.blob_offset = (uint64_t)i << 20;
+        ck_assert(segment_log_append(store->logs[LANE_LARGE], chunks, 1, &status));
+        list[i] = (struct manifest_chunk){.place = place_pack(chunk.place), .blob_offset = chunk.blob_offset,
+                                          .payload_bytes = 1 << 20, .payload_crc32c = chunk.payload_crc32c};
+    }
+    const struct bytes payload = bytes_of(list, sizeof(list));
+    struct record manifest = {.kind = RECORD_MANIFEST, .digest = chunk.digest,
+                              .payload = {.parts = &payload, .count = 1}, .payload_bytes = payload.length,
+                              .payload_crc32c = crc32c(0, payload)};
+    struct record *const manifests[] = {&manifest};
+    ck_assert(segment_log_append(store->logs[LANE_LARGE], manifests, 1, &status));
+    uint64_t covered = 0;
+    ck_assert(segment_log_sync(store->logs[LANE_LARGE], &covered, &status));
+    /* As if the second chunk's sectors had not been written yet. */
+    char path[SEGMENT_PATH_BYTES_MAX];
+    segment_path(path, store->segments_directory, chunk.place.segment, "seg");
+    io_sim_corrupt(rig.sim, path, chunk.place.offset + 5000, 0xff);
+    store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    ck_assert(!store_rig_has(&rig, &chunk.digest));
+    free(data);
+}
+END_TEST
+
 static uint64_t newest_small_segment(void)
 {
     uint64_t *numbers = NULL;
@@ -463,6 +505,7 @@ int main(void)
     tcase_add_checked_fixture(simulated, start, end);
     tcase_add_test(simulated, everything_acknowledged_is_there_after_power_cuts_at_random_moments);
     tcase_add_test(simulated, recovery_can_be_interrupted_at_every_operation);
+    tcase_add_test(simulated, a_manifest_that_survived_its_chunks_is_not_believed);
     tcase_add_test(simulated, a_torn_tail_does_not_stop_the_start);
     tcase_add_test(simulated, a_clean_restart_recovers_nothing_and_has_everything);
     tcase_add_test(simulated, a_deleted_index_is_rebuilt_from_the_segments_alone);
