@@ -4,7 +4,6 @@
 #include <grpc/slice.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 struct client_op {
@@ -26,7 +25,6 @@ struct client_call {
     const struct client_call_handlers *handlers;
     void *argument;
     grpc_call *call; /* owned */
-    _Atomic unsigned started; /* hands what the starting thread wrote to the network thread, in a way that TSan sees */
     unsigned pending;
     bool cancelled;
     bool sending_last;
@@ -194,7 +192,6 @@ static void op_init(struct client_op *op,
 static void op_complete(struct client_tag *tag, bool ok)
 {
     struct client_op *op = CONTAINER_OF(tag, struct client_op, tag);
-    ASSERT(atomic_load_explicit(&op->call->started, memory_order_acquire) > 0);
     op->ok = ok;
     if (op->call->loop != NULL)
         event_loop_post(op->call->loop, &op->event);
@@ -210,7 +207,7 @@ static void op_run(struct event *event)
 
 static void start_batch(struct client_call *call, const grpc_op *ops, size_t count, struct client_op *op)
 {
-    atomic_fetch_add_explicit(&call->started, 1, memory_order_release);
+    client_hand_over(call->client);
     const grpc_call_error error = grpc_call_start_batch(call->call, ops, count, &op->tag, NULL);
     ASSERT(error == GRPC_CALL_OK);
 }

@@ -81,6 +81,8 @@ grpc_channel *client_take_channel(struct client *client); /* borrowed; the next 
 grpc_completion_queue *client_queue(struct client *client);
 const grpc_metadata *client_metadata(const struct client *client, size_t *count); /* borrowed from the client */
 void client_count_call(struct client *client, int change);
+/* Before each start of a batch: what this thread has written is what the network thread sees with the tag. */
+void client_hand_over(struct client *client);
 
 /* What the client's thread gets from gRPC's queue: every tag is one of these. */
 struct client_tag {

@@ -879,7 +879,11 @@ START_TEST(cancelled_calls_end_at_once_as_cancelled)
         .digest = digest, .sink = {.write = sink_to_nowhere}, .loop = &loop, .done = note_end, .argument = &ended[2]};
     ck_assert(download_start(client, &down, &download, &status));
 
-    run_for(&loop, 200 * NS_PER_MS);
+    for (size_t i = 0; i < ARRAY_LENGTH(methods); i++) {
+        while (fake_cas_calls(&cas, methods[i]) == 0)
+            run_for(&loop, 10 * NS_PER_MS);
+    }
+    run_for(&loop, 300 * NS_PER_MS); /* for the answers, where there are any */
     const int64_t start_ns = clock_monotonic_ns(clock_real());
     unary_cancel(unary);
     upload_cancel(upload);
@@ -1013,7 +1017,7 @@ START_TEST(a_file_that_changes_while_it_is_sent_is_an_error_that_names_it)
     event_loop_run_until(&loop, &ended.finished);
     ck_status(&ended.status, STATUS_ABORTED, "mov\\x0aing: changed");
     ck_assert(!fake_cas_has(&cas, &digest));
-    ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 1);
+    ck_assert_uint_le(fake_cas_calls(&cas, "Write"), 1); /* none: cut before the server looked */
     event_loop_destroy(&loop);
     file_source_destroy(&source);
 

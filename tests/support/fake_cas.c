@@ -25,6 +25,7 @@ static void serve(void *argument, struct fake_call *call);
 static void serve_method(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault);
 static bool take_fault(struct fake_cas *cas, const char *method, struct fake_fault *fault);
 static void count(struct fake_cas *cas, const char *method, int live);
+static void count_end(void *argument, struct fake_call *call);
 static void serve_capabilities(struct fake_cas *cas, struct fake_call *call);
 static void serve_find_missing(struct fake_cas *cas, struct fake_call *call);
 static void serve_batch_update(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault);
@@ -39,6 +40,7 @@ void fake_cas_start(struct fake_cas *cas)
 {
     ASSERT(pthread_mutex_init(&cas->mutex, NULL) == 0);
     cas->server = fake_server_start(serve, cas);
+    fake_server_on_finish(cas->server, count_end);
 }
 
 void fake_cas_stop(struct fake_cas *cas)
@@ -76,7 +78,12 @@ static void serve(void *argument, struct fake_call *call)
     struct fake_fault fault = {0};
     take_fault(cas, method, &fault);
     serve_method(cas, call, &fault);
-    count(cas, method, -1);
+}
+
+/* Before the answer is out, since the client may start its next call as soon as it has it. */
+static void count_end(void *argument, struct fake_call *call)
+{
+    count(argument, fake_call_method(call), -1);
 }
 
 static void serve_method(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault)

@@ -24,6 +24,7 @@ struct fake_call {
 
 struct fake_server {
     void (*serve)(void *argument, struct fake_call *call);
+    void (*finishing)(void *argument, struct fake_call *call); /* NULL: nobody asks */
     void *argument;
     char target[64];
     grpc_server *server;
@@ -128,6 +129,11 @@ static void *serve_call(void *argument)
     return NULL;
 }
 
+void fake_server_on_finish(struct fake_server *server, void (*finishing)(void *argument, struct fake_call *call))
+{
+    server->finishing = finishing;
+}
+
 const char *fake_server_target(const struct fake_server *server)
 {
     return server->target;
@@ -207,6 +213,8 @@ void fake_call_finish(struct fake_call *call, enum status_code code, const char 
 {
     ASSERT(!call->finished);
     call->finished = true;
+    if (call->server->finishing != NULL)
+        call->server->finishing(call->server->argument, call);
     grpc_slice details = grpc_slice_from_copied_string(text);
     grpc_byte_buffer *buffer = reply != NULL ? buffer_of(*reply) : NULL;
     grpc_op ops[3];

@@ -18,6 +18,8 @@ struct fake_call;
 
 /* serve: in the call's thread; must end with fake_call_finish(). */
 struct fake_server *fake_server_start(void (*serve)(void *argument, struct fake_call *call), void *argument);
+/* finishing: called just before each call's end goes out, in the call's thread. To be set before the first call. */
+void fake_server_on_finish(struct fake_server *server, void (*finishing)(void *argument, struct fake_call *call));
 const char *fake_server_target(const struct fake_server *server); /* "127.0.0.1:PORT" */
 void fake_server_stop(struct fake_server *server);               /* ends calls that still run, waits for them */
 
