@@ -319,8 +319,6 @@ static void publish(struct commit *commit)
             log_event(LOG_LEVEL_ERROR, "publish_failed", "reason=%s", log_quote(&text, status.message));
         }
     }
-    metrics_set(commit->config.store->metrics, METRIC_INDEX_ENTRIES,
-                (int64_t)blob_table_count(commit->config.store->table));
 }
 
 static bool publish_one(struct commit *commit, struct commit_request *request, struct status *status)

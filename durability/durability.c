@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/crc32c.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "durability/forget.h"
 
 struct durability {
     /* Set by durability_open(), never changed. Owned. */
@@ -203,9 +203,11 @@ static void run_index(void *argument)
 static void run_segments(void *argument)
 {
     struct durability *durability = argument;
+    struct store *store = durability->store;
     while (wait_for_maintenance(durability)) {
         for (size_t lane = 0; lane < LANE_COUNT; lane++)
-            segment_log_maintain(durability->store->logs[lane]);
+            segment_log_maintain(store->logs[lane]);
+        metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)blob_table_count(store->table));
     }
 }
 
@@ -268,17 +270,6 @@ bool durability_failed(struct durability *durability, struct status *why)
     return commit_failed(durability->commits[LANE_SMALL], why) || commit_failed(durability->commits[LANE_LARGE], why);
 }
 
-/* A FORGET on its way; frees itself. */
-struct forgetting {
-    struct commit_request request;
-    struct record record;
-    struct bytes parts[2];
-    struct forget_payload payload;
-    char instance[LIMIT_INSTANCE_NAME_BYTES];
-};
-
-static void forgotten(struct ack *ack, const struct status *result);
-
 void durability_forget(struct durability *durability,
                        const struct digest *digest,
                        const struct bytes *action_instance,
@@ -286,57 +277,12 @@ void durability_forget(struct durability *durability,
                        enum record_kind kind,
                        enum forget_reason reason)
 {
-    struct store *store = durability->store;
-    const struct bytes instance = action_instance == NULL ? bytes_of(NULL, 0) : *action_instance;
-    char text[DIGEST_TEXT_BYTES_MAX];
-    ASSERT(instance.length <= LIMIT_INSTANCE_NAME_BYTES);
-    const struct blob_key key = kind == RECORD_ACTION ? blob_table_action_key(store->table, digest, instance)
-                                                      : blob_table_blob_key(store->table, digest);
-    if (!blob_table_remove(store->table, key, place))
-        return; /* somebody else was first, or it has been written anew */
-    metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
-    log_event(LOG_LEVEL_WARN, "entry_forgotten",
-              "digest=%s segment=%" PRIu64 " offset=%" PRIu64 " reason=%s", digest_text(digest, text),
-              place.segment, place.offset, reason == FORGET_DAMAGED ? "damaged" : "purged");
-    struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
-    if (forgetting == NULL) {
-        log_event(LOG_LEVEL_ERROR, "forget_not_written", "digest=%s reason=\"no memory\"", digest_text(digest, text));
-        return;
-    }
-    forgetting->payload = (struct forget_payload){
-        .place = place_pack(place),
-        .kind = (uint8_t)kind,
-        .reason = (uint8_t)reason,
-        .wall_ns = clock_wall_ns(store->clock),
-    };
-    if (instance.length > 0)
-        memcpy(forgetting->instance, instance.data, instance.length);
-    forgetting->parts[0] = bytes_of(&forgetting->payload, sizeof(forgetting->payload));
-    forgetting->parts[1] = bytes_of(forgetting->instance, instance.length);
-    forgetting->record = (struct record){
-        .kind = RECORD_FORGET,
+    const struct forget forget = {
         .digest = *digest,
-        .payload = {.parts = forgetting->parts, .count = 2},
-        .payload_bytes = sizeof(forgetting->payload) + instance.length,
+        .instance = action_instance == NULL ? bytes_of(NULL, 0) : *action_instance,
+        .place = place,
+        .kind = kind,
+        .reason = reason,
     };
-    forgetting->record.payload_crc32c = crc32c_list(0, forgetting->record.payload);
-    forgetting->request = (struct commit_request){
-        .record = &forgetting->record,
-        .instance = forgetting->parts[1],
-        .forget = place,
-        .forget_kind = kind,
-        .ack = {.done = forgotten},
-    };
-    commit_submit(durability->commits[LANE_SMALL], &forgetting->request);
-}
-
-static void forgotten(struct ack *ack, const struct status *result)
-{
-    struct forgetting *forgetting = CONTAINER_OF(ack, struct forgetting, request.ack);
-    char text[DIGEST_TEXT_BYTES_MAX];
-    struct log_text quoted;
-    if (result->code != STATUS_OK)
-        log_event(LOG_LEVEL_WARN, "forget_not_written", "digest=%s reason=%s",
-                  digest_text(&forgetting->record.digest, text), log_quote(&quoted, result->message));
-    free(forgetting);
+    forget_entry(durability->store, durability->commits[LANE_SMALL], &forget);
 }

@@ -132,7 +132,7 @@ struct forget_payload {
     int64_t wall_ns;       /* 16: when */
 };
 static_assert(sizeof(struct forget_payload) == 24, "a FORGET's fixed part is 24 bytes");
-enum forget_reason { FORGET_DAMAGED = 1, FORGET_PURGED = 2 };
+enum forget_reason { FORGET_DAMAGED = 1, FORGET_PURGED = 2, FORGET_EVICTED = 3 };
 
 /*
  * One record in a sealed segment's footer: what the index needs of it. The n-th entry has seq first_seq + n. A hash of

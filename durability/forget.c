@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "durability/forget.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+
+/* A FORGET on its way; frees itself. */
+struct forgetting {
+    struct commit_request request;
+    struct record record;
+    struct bytes parts[2];
+    struct forget_payload payload;
+    char instance[LIMIT_INSTANCE_NAME_BYTES];
+};
+
+static void log_forget(const struct forget *forget);
+static void fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns);
+static void forgotten(struct ack *ack, const struct status *result);
+static void log_not_written(const struct digest *digest, const char *reason);
+
+void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget)
+{
+    ASSERT(forget->instance.length <= LIMIT_INSTANCE_NAME_BYTES);
+    const struct blob_key key = forget->kind == RECORD_ACTION
+                                    ? blob_table_action_key(store->table, &forget->digest, forget->instance)
+                                    : blob_table_blob_key(store->table, &forget->digest);
+    if (!blob_table_remove(store->table, key, forget->place))
+        return; /* somebody else was first, or it has been written anew */
+    metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
+    if (forget->reason != FORGET_EVICTED)
+        log_forget(forget);
+    struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
+    if (forgetting == NULL) {
+        log_not_written(&forget->digest, "no memory");
+        return;
+    }
+    fill(forgetting, forget, clock_wall_ns(store->clock));
+    commit_submit(small_lane, &forgetting->request);
+}
+
+static void log_forget(const struct forget *forget)
+{
+    char text[DIGEST_TEXT_BYTES_MAX];
+    log_event(LOG_LEVEL_WARN, "entry_forgotten", "digest=%s segment=%" PRIu64 " offset=%" PRIu64 " reason=%s",
+              digest_text(&forget->digest, text), forget->place.segment, forget->place.offset,
+              forget->reason == FORGET_DAMAGED ? "damaged" : "purged");
+}
+
+static void fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns)
+{
+    forgetting->payload = (struct forget_payload){
+        .place = place_pack(forget->place),
+        .kind = (uint8_t)forget->kind,
+        .reason = (uint8_t)forget->reason,
+        .wall_ns = wall_ns,
+    };
+    if (forget->instance.length > 0)
+        memcpy(forgetting->instance, forget->instance.data, forget->instance.length);
+    forgetting->parts[0] = bytes_of(&forgetting->payload, sizeof(forgetting->payload));
+    forgetting->parts[1] = bytes_of(forgetting->instance, forget->instance.length);
+    forgetting->record = (struct record){
+        .kind = RECORD_FORGET,
+        .digest = forget->digest,
+        .payload = {.parts = forgetting->parts, .count = ARRAY_LENGTH(forgetting->parts)},
+        .payload_bytes = sizeof(forgetting->payload) + forget->instance.length,
+    };
+    forgetting->record.payload_crc32c = crc32c_list(0, forgetting->record.payload);
+    forgetting->request = (struct commit_request){
+        .record = &forgetting->record,
+        .instance = forgetting->parts[1],
+        .forget = forget->place,
+        .forget_kind = forget->kind,
+        .ack = {.done = forgotten},
+    };
+}
+
+static void forgotten(struct ack *ack, const struct status *result)
+{
+    struct forgetting *forgetting = CONTAINER_OF(ack, struct forgetting, request.ack);
+    if (result->code != STATUS_OK)
+        log_not_written(&forgetting->record.digest, result->message);
+    free(forgetting);
+}
+
+static void log_not_written(const struct digest *digest, const char *reason)
+{
+    char text[DIGEST_TEXT_BYTES_MAX];
+    struct log_text quoted;
+    log_event(LOG_LEVEL_WARN, "forget_not_written", "digest=%s reason=%s", digest_text(digest, text),
+              log_quote(&quoted, reason));
+}

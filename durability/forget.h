@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Taking an entry out of the index, in a way that survives a restart: a FORGET record names the place that no longer counts. */
+#ifndef VARVE_DURABILITY_FORGET_H
+#define VARVE_DURABILITY_FORGET_H
+
+#include "durability/commit.h"
+
+struct forget {
+    struct digest digest;  /* of the blob or the action */
+    struct bytes instance; /* actions; borrowed for the call */
+    struct place place;    /* of the record that goes; another record of the same digest stays */
+    enum record_kind kind; /* of that record: BLOB, MANIFEST or ACTION */
+    enum forget_reason reason;
+};
+
+/*
+ * Removes the entry from memory now and queues a FORGET. Does nothing if the entry lies elsewhere by now. Failures are logged: the
+ * entry then comes back with a restart, and is checked again when it is read.
+ */
+void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget);
+
+#endif
