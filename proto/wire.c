@@ -88,7 +88,7 @@ bool wire_span_take_varint(struct wire_span *span, uint64_t *value)
     if (here.length >= WIRE_VARINT_BYTES_MAX || here.length == span->length) {
         taken = varint_get(here.data, here.length, value);
     } else {
-        uint8_t window[WIRE_VARINT_BYTES_MAX];
+        uint8_t window[WIRE_VARINT_BYTES_MAX] = {0};
         taken = varint_get(window, peek(*span, window, sizeof(window)), value);
     }
     if (taken == 0)
