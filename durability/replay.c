@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "store/action_record.h"
+#include "store/segment_contents.h"
 #include "store/segment_walk.h"
 
 /* A segment that was walked: chunks at or behind `from` are sound only if they are listed. */
@@ -120,8 +121,8 @@ static bool replay_footer(struct replay *replay,
 {
     for (uint64_t i = 0; i < trailer->entries; i++) {
         const struct footer_entry *entry = &entries[i];
-        const struct place place = {.segment = segment->number,
-                                    .offset = (uint64_t)entry->offset_lines * RECORD_ALIGNMENT_BYTES};
+        const struct place place = footer_entry_place(segment, entry);
+        struct digest digest;
         if (place.offset < from)
             continue;
         if (replay->to != NULL && place.segment == replay->to->place.segment &&
@@ -129,7 +130,7 @@ static bool replay_footer(struct replay *replay,
             break;
         replay->records++;
         const bool whole = entry->kind == RECORD_ACTION || entry->kind == RECORD_FORGET ||
-                           entry->digest_bytes > sizeof(entry->digest);
+                           !footer_entry_digest(entry, &digest);
         if (entry->kind == RECORD_CHUNK)
             continue;
         if (whole) {
@@ -137,10 +138,6 @@ static bool replay_footer(struct replay *replay,
                 return false;
             continue;
         }
-        struct digest digest = {.hash_length = entry->digest_bytes,
-                                .function = entry->digest_function,
-                                .size_bytes = (int64_t)entry->blob_size};
-        memcpy(digest.hash, entry->digest, sizeof(entry->digest));
         if (!tell(replay, &digest, (enum record_kind)entry->kind, place, bytes_of(NULL, 0), entry->payload_bytes, status))
             return false;
     }

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/failpoint.h"
+#include "store/segment_contents.h"
 
 static const uint8_t TRAILER_MAGIC[8] = {'V', 'A', 'R', 'V', 'E', 'E', 'N', 'D'};
 
@@ -256,19 +257,7 @@ static bool note_entry(struct segment *segment,
     }
     if (segment->footer_count == 0)
         segment->first_seq = header->seq;
-    struct footer_entry *entry = &segment->footer[segment->footer_count++];
-    *entry = (struct footer_entry){
-        .offset_lines = (uint32_t)(offset / RECORD_ALIGNMENT_BYTES),
-        .kind = header->kind,
-        .digest_function = header->digest_function,
-        .digest_bytes = header->digest_bytes,
-        .codec = header->codec,
-        .blob_size = header->blob_size,
-        .blob_offset = header->blob_offset,
-        .payload_bytes = (uint32_t)header->payload_bytes,
-        .payload_crc32c = header->payload_crc32c,
-    };
-    memcpy(entry->digest, header->digest, sizeof(entry->digest));
+    footer_entry_of_header(header, offset, &segment->footer[segment->footer_count++]);
     return true;
 }
 

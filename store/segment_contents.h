@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What records a segment that nobody appends to any more holds: from its footer, or by walking it if it has none. */
+#ifndef VARVE_STORE_SEGMENT_CONTENTS_H
+#define VARVE_STORE_SEGMENT_CONTENTS_H
+
+#include "store/segment.h"
+
+/* *entries is freed by the caller. Damaged records are left out. */
+MUST_CHECK bool segment_contents_load(struct segment *segment, struct footer_entry **entries, size_t *count,
+                                      struct status *status);
+
+static inline struct place footer_entry_place(const struct segment *segment, const struct footer_entry *entry)
+{
+    return (struct place){.segment = segment->number, .offset = (uint64_t)entry->offset_lines * RECORD_ALIGNMENT_BYTES};
+}
+
+/* The digest, if its hash fits into the entry (else false). */
+bool footer_entry_digest(const struct footer_entry *entry, struct digest *digest);
+
+void footer_entry_of_header(const struct record_header *header, uint64_t offset, struct footer_entry *entry);
+
+#endif
