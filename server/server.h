@@ -10,6 +10,8 @@
 #include "server/config.h"
 
 struct budget;
+struct health;
+struct method;
 struct rpc_metrics;
 struct upload_table;
 struct workers;
@@ -26,6 +28,10 @@ struct server {
     struct durability *durability;
     struct store *store; /* borrowed from durability */
     struct upload_table *uploads;
+    struct health *health;
+    const struct method *const *methods; /* borrowed: all that are served */
+    size_t methods_count;
+    int64_t started_ns; /* CLOCK_MONOTONIC */
     struct server_private *private; /* server.c's own: gRPC objects, threads, live calls */
 };
 

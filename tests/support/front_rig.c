@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "server/budget.h"
+#include "server/health.h"
 #include "server/workers.h"
 
 static void poll_loop(void *argument)
@@ -32,6 +33,9 @@ void front_rig_start(struct front_rig *rig, const struct method *const *methods,
     server->config = &rig->config;
     server->clock = clock_real();
     server->metrics = &rig->metrics;
+    server->methods = methods;
+    server->methods_count = count;
+    ASSERT(health_new(&server->health, &status));
     ASSERT(rpc_metrics_new(methods, count, &server->rpc_metrics, &status));
     ASSERT(workers_new(&server->workers, &status));
     ASSERT(budget_new(memory, max_calls, &rig->metrics, &server->budget, &status));
@@ -75,6 +79,7 @@ void front_rig_dismantle(struct front_rig *rig)
     workers_free(server->workers);
     budget_free(server->budget);
     rpc_metrics_free(server->rpc_metrics);
+    health_free(server->health);
     ASSERT(metrics_get(&rig->metrics, METRIC_CALLS_LIVE) == 0);
     ASSERT(metrics_get(&rig->metrics, METRIC_BUDGET_USED) == 0);
     ASSERT(metrics_get(&rig->metrics, METRIC_BUDGET_WAITING) == 0);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/health.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/lock.h"
+#include "server/call.h"
+
+struct health {
+    struct lock lock;
+    enum server_state state;               /* guarded by lock */
+    char reason[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock */
+    struct health_watcher *watchers;       /* guarded by lock; borrowed */
+};
+
+/* The table of health.h. */
+static const bool transitions[][SERVER_DRAINING + 1] = {
+    [SERVER_STARTING] = {[SERVER_SERVING] = true, [SERVER_READ_ONLY] = true, [SERVER_DRAINING] = true},
+    [SERVER_SERVING] = {[SERVER_READ_ONLY] = true, [SERVER_DRAINING] = true},
+    [SERVER_READ_ONLY] = {[SERVER_DRAINING] = true},
+    [SERVER_DRAINING] = {false},
+};
+
+bool health_new(struct health **health, struct status *status)
+{
+    struct health *const made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return status_fail_errno(status, ENOMEM, "health");
+    lock_init(&made->lock, LOCK_RANK_SERVER);
+    made->state = SERVER_STARTING;
+    *health = made;
+    return true;
+}
+
+void health_free(struct health *health)
+{
+    if (health == NULL)
+        return;
+    ASSERT(health->watchers == NULL);
+    lock_destroy(&health->lock);
+    free(health);
+}
+
+void health_set(struct health *health, enum server_state state, const char *reason)
+{
+    lock_acquire(&health->lock);
+    if (transitions[health->state][state]) {
+        health->state = state;
+        snprintf(health->reason, sizeof(health->reason), "%s", reason);
+        for (struct health_watcher *watcher = health->watchers; watcher != NULL; watcher = watcher->next)
+            call_wake(watcher->call);
+    }
+    lock_release(&health->lock);
+}
+
+enum server_state health_state(struct health *health, char *reason)
+{
+    lock_acquire(&health->lock);
+    const enum server_state state = health->state;
+    if (reason != NULL)
+        memcpy(reason, health->reason, sizeof(health->reason));
+    lock_release(&health->lock);
+    return state;
+}
+
+void health_watch(struct health *health, struct health_watcher *watcher)
+{
+    call_ref(watcher->call);
+    lock_acquire(&health->lock);
+    ASSERT(!watcher->watching);
+    watcher->watching = true;
+    watcher->previous = NULL;
+    watcher->next = health->watchers;
+    if (health->watchers != NULL)
+        health->watchers->previous = watcher;
+    health->watchers = watcher;
+    lock_release(&health->lock);
+}
+
+void health_unwatch(struct health *health, struct health_watcher *watcher)
+{
+    lock_acquire(&health->lock);
+    const bool was_watching = watcher->watching;
+    if (was_watching) {
+        watcher->watching = false;
+        if (watcher->previous != NULL)
+            watcher->previous->next = watcher->next;
+        else
+            health->watchers = watcher->next;
+        if (watcher->next != NULL)
+            watcher->next->previous = watcher->previous;
+    }
+    lock_release(&health->lock);
+    if (was_watching)
+        call_unref(watcher->call);
+}
+
+const char *server_state_name(enum server_state state)
+{
+    static const char *const names[] = {[SERVER_STARTING] = "starting",
+                                        [SERVER_SERVING] = "serving",
+                                        [SERVER_READ_ONLY] = "read-only",
+                                        [SERVER_DRAINING] = "draining"};
+    ASSERT((size_t)state < ARRAY_LENGTH(names));
+    return names[state];
+}
