@@ -149,11 +149,11 @@ static void count(struct fake_cas *cas, const char *method, int live)
 {
     pthread_mutex_lock(&cas->mutex);
     size_t i = 0;
-    while (cas->counts[i].method != NULL && strcmp(cas->counts[i].method, method) != 0)
+    while (cas->counts[i].method[0] != '\0' && strcmp(cas->counts[i].method, method) != 0)
         i++;
     ASSERT(i < FAKE_METHODS_MAX - 1);
-    if (cas->counts[i].method == NULL)
-        cas->counts[i].method = method; /* lives as long as its call, which is until the server stops */
+    if (cas->counts[i].method[0] == '\0')
+        snprintf(cas->counts[i].method, sizeof(cas->counts[i].method), "%s", method);
     if (live > 0) {
         cas->counts[i].calls++;
         cas->counts[i].live++;
@@ -602,7 +602,7 @@ unsigned fake_cas_calls(struct fake_cas *cas, const char *method)
 {
     unsigned calls = 0;
     pthread_mutex_lock(&cas->mutex);
-    for (size_t i = 0; i < FAKE_METHODS_MAX && cas->counts[i].method != NULL; i++)
+    for (size_t i = 0; i < FAKE_METHODS_MAX && cas->counts[i].method[0] != '\0'; i++)
         calls += strcmp(cas->counts[i].method, method) == 0 ? cas->counts[i].calls : 0;
     pthread_mutex_unlock(&cas->mutex);
     return calls;
@@ -612,7 +612,7 @@ unsigned fake_cas_live_max(struct fake_cas *cas, const char *method)
 {
     unsigned live_max = 0;
     pthread_mutex_lock(&cas->mutex);
-    for (size_t i = 0; i < FAKE_METHODS_MAX && cas->counts[i].method != NULL; i++)
+    for (size_t i = 0; i < FAKE_METHODS_MAX && cas->counts[i].method[0] != '\0'; i++)
         live_max += strcmp(cas->counts[i].method, method) == 0 ? cas->counts[i].live_max : 0;
     pthread_mutex_unlock(&cas->mutex);
     return live_max;

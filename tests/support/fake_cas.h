@@ -51,7 +51,7 @@ struct fake_cas {
     pthread_mutex_t mutex;
     struct fake_blob *blobs; /* guarded by mutex, as all below */
     struct {
-        const char *method;
+        char method[32];
         unsigned calls, live, live_max;
     } counts[FAKE_METHODS_MAX];
     uint64_t largest_message_bytes;

@@ -4,6 +4,7 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,6 +19,7 @@ struct fake_call {
     char *method; /* owned */
     bool initial_metadata_sent, finished;
     int cancelled;
+    _Atomic bool ended; /* the last thing that its thread does */
     pthread_t thread;
     struct fake_call *next; /* of the server's list */
 };
@@ -34,6 +36,7 @@ struct fake_server {
 };
 
 static void *accept_calls(void *argument);
+static void reap_calls(struct fake_server *server);
 static struct fake_call *call_new(struct fake_server *server);
 static void call_free(struct fake_call *call);
 static void *serve_call(void *argument);
@@ -83,9 +86,25 @@ static void *accept_calls(void *argument)
             call_free(call);
             return NULL;
         }
+        reap_calls(server);
         call->next = server->calls;
         server->calls = call;
         ASSERT(pthread_create(&call->thread, NULL, serve_call, call) == 0);
+    }
+}
+
+/* Threads that have ended hold their stack until they are joined. */
+static void reap_calls(struct fake_server *server)
+{
+    for (struct fake_call **place = &server->calls; *place != NULL;) {
+        struct fake_call *call = *place;
+        if (!atomic_load(&call->ended)) {
+            place = &call->next;
+            continue;
+        }
+        *place = call->next;
+        ASSERT(pthread_join(call->thread, NULL) == 0);
+        call_free(call);
     }
 }
 
@@ -126,6 +145,7 @@ static void *serve_call(void *argument)
     call->server->serve(call->server->argument, call);
     ASSERT(call->finished);
     grpc_completion_queue_pluck(call->queue, &call->cancelled, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    atomic_store(&call->ended, true);
     return NULL;
 }
 
