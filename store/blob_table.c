@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * 256 shards by the high bits of the fingerprint, each an open-addressed array with linear probing from a place that the low
- * bits give. A slot is one of
+ * 256 shards by the high bits of the fingerprint, each an open-addressed array with linear probing
+ * from a place that the low bits give. A slot is one of
  *   empty   fingerprint 0; ends a probe
  *   live    its segment is at least the lowest live one
- *   stale   its segment is below that: evicted, or removed (then its place is 0); a probe goes past it, a put may take it
- * There is at most one slot of a fingerprint, live or stale. Stale slots vanish when the shard is laid out afresh.
+ *   stale   its segment is below that: evicted, or removed (then its place is 0); a probe goes past
+ *           it, a put may take it
+ * There is at most one slot of a fingerprint, live or stale. Stale slots vanish when the shard is
+ * laid out afresh.
  */
 #include "store/blob_table.h"
 
@@ -20,10 +22,10 @@
 
 enum {
     SHARDS = 256,
-    SHARD_SHIFT = 56,        /* the shard is the fingerprint's high byte */
-    SLOTS_AT_START = 256,    /* one page */
-    MANY_AT_ONCE = 4096,     /* lookups that are sorted on the stack */
-    PREFETCH_AHEAD = 24,     /* lookups: more than a core has loads in flight */
+    SHARD_SHIFT = 56,     /* the shard is the fingerprint's high byte */
+    SLOTS_AT_START = 256, /* one page */
+    MANY_AT_ONCE = 4096,  /* lookups that are sorted on the stack */
+    PREFETCH_AHEAD = 24,  /* lookups: more than a core has loads in flight */
     PLACE_BITS = 48,
     CACHE_LINE_BYTES = 64,
 };
@@ -43,8 +45,8 @@ struct shard {
     _Atomic size_t capacity;      /* a power of two */
 
     struct lock lock;
-    size_t used;          /* guarded by lock: slots that are not empty */
-    size_t counted;       /* guarded by lock: slots whose segment is at least counted_from */
+    size_t used;           /* guarded by lock: slots that are not empty */
+    size_t counted;        /* guarded by lock: slots whose segment is at least counted_from */
     uint64_t counted_from; /* guarded by lock; 1 or more, at most the lowest live segment */
 } __attribute__((aligned(CACHE_LINE_BYTES)));
 
@@ -60,21 +62,32 @@ static bool fill_random(void *data, size_t length, struct status *status);
 static struct slot *map_slots(size_t capacity);
 static void unmap_slots(struct slot *slots, size_t capacity);
 static struct blob_key key_from_hash(uint64_t hash);
-static void hash_digest(const struct blob_table *table, uint8_t domain, const struct digest *digest,
-                        struct siphash *siphash);
-static bool put_locked(struct shard *shard, uint64_t fingerprint, uint64_t value, uint64_t min_segment,
+static inline void hash_digest(const struct blob_table *table,
+                               uint8_t domain,
+                               const struct digest *digest,
+                               struct siphash *siphash);
+static bool put_locked(struct shard *shard,
+                       uint64_t fingerprint,
+                       uint64_t value,
+                       uint64_t min_segment,
                        struct status *status) REQUIRES(shard->lock);
 static void set_locked(struct shard *shard, struct slot *slot, uint64_t fingerprint, uint64_t value)
     REQUIRES(shard->lock);
 static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct status *status)
     REQUIRES(shard->lock);
-static size_t copy_live_locked(const struct shard *shard, uint64_t min_segment, struct slot *to, size_t capacity)
-    REQUIRES(shard->lock);
+static size_t copy_live_locked(const struct shard *shard,
+                               uint64_t min_segment,
+                               struct slot *to,
+                               size_t capacity) REQUIRES(shard->lock);
 static size_t count_locked(const struct shard *shard, uint64_t min_segment) REQUIRES(shard->lock);
-static struct slot *find_live_locked(const struct shard *shard, uint64_t fingerprint, uint64_t min_segment)
-    REQUIRES(shard->lock);
+static struct slot *find_live_locked(const struct shard *shard,
+                                     uint64_t fingerprint,
+                                     uint64_t min_segment) REQUIRES(shard->lock);
 static struct slot *probe(struct slot *slots, size_t capacity, uint64_t fingerprint);
-static void get_block(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present);
+static void get_block(struct blob_table *table,
+                      const struct blob_key *keys,
+                      size_t count,
+                      bool *present);
 static void prefetch(const struct shard *shard, uint64_t fingerprint);
 
 static struct shard *shard_of(struct blob_table *table, uint64_t fingerprint)
@@ -153,14 +166,20 @@ void blob_table_free(struct blob_table *table)
     free(table);
 }
 
-/* Zeroed, that is empty; NULL when memory is used up. Mapped, so that a shard that has grown gives its old slots back. */
+/*
+ * Zeroed, that is empty; NULL when memory is used up. Mapped, so that a shard that has grown gives
+ * its old slots back.
+ */
 static struct slot *map_slots(size_t capacity)
 {
     const size_t length = capacity * sizeof(struct slot);
     void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    /* Random probes of small pages miss the TLB each time. Advice: a kernel without huge pages refuses it. */
+    /*
+     * Random probes of small pages miss the TLB each time. Advice: a kernel without huge pages
+     * refuses it.
+     */
     if (length >= HUGE_PAGE_BYTES)
         madvise(memory, length, MADV_HUGEPAGE);
     return memory;
@@ -176,27 +195,37 @@ struct blob_key blob_table_blob_key(const struct blob_table *table, const struct
 {
     struct siphash siphash;
     hash_digest(table, 'b', digest, &siphash);
-    return key_from_hash(siphash_finish(&siphash, bytes_of(&digest->size_bytes, sizeof(digest->size_bytes))));
+    return key_from_hash(
+        siphash_finish(&siphash, bytes_of(&digest->size_bytes, sizeof(digest->size_bytes))));
 }
 
-struct blob_key blob_table_action_key(const struct blob_table *table, const struct digest *action, struct bytes instance)
+struct blob_key blob_table_action_key(const struct blob_table *table,
+                                      const struct digest *action,
+                                      struct bytes instance)
 {
     struct siphash siphash;
     hash_digest(table, 'a', action, &siphash);
     return key_from_hash(siphash_finish(&siphash, instance));
 }
 
-/* What kind of name it is and what is of fixed length, in whole words; what comes behind it can then be of any length. */
-static void hash_digest(const struct blob_table *table, uint8_t domain, const struct digest *digest,
-                        struct siphash *siphash)
+/*
+ * What kind of name it is and what is of fixed length, in whole words; what comes behind it can
+ * then be of any length.
+ */
+static inline void hash_digest(const struct blob_table *table,
+                               uint8_t domain,
+                               const struct digest *digest,
+                               struct siphash *siphash)
 {
-    static_assert(DIGEST_HASH_BYTES_MAX % SIPHASH_WORD_BYTES == 0, "a hash of any length ends inside its last word");
+    static_assert(DIGEST_HASH_BYTES_MAX % SIPHASH_WORD_BYTES == 0,
+                  "a hash of any length ends inside its last word");
     const uint8_t head[SIPHASH_WORD_BYTES] = {domain, digest->function, digest->hash_length};
     ASSERT(digest->hash_length > 0 && digest->hash_length <= DIGEST_HASH_BYTES_MAX);
     const size_t hash_bytes = digest->hash_length;
     siphash_begin(siphash, &table->key);
     siphash_words(siphash, head, 1);
-    siphash_words(siphash, digest->hash, (hash_bytes + SIPHASH_WORD_BYTES - 1) / SIPHASH_WORD_BYTES);
+    siphash_words(siphash, digest->hash,
+                  (hash_bytes + SIPHASH_WORD_BYTES - 1) / SIPHASH_WORD_BYTES);
 }
 
 /* 0 marks an empty slot. */
@@ -205,18 +234,25 @@ static struct blob_key key_from_hash(uint64_t hash)
     return (struct blob_key){.fingerprint = hash != 0 ? hash : 1};
 }
 
-bool blob_table_put(struct blob_table *table, struct blob_key key, struct place place, struct status *status)
+bool blob_table_put(struct blob_table *table,
+                    struct blob_key key,
+                    struct place place,
+                    struct status *status)
 {
     ASSERT(place.segment >= 1 && place.segment <= SEGMENT_NUMBER_MAX);
     ASSERT(place.offset < SEGMENT_BYTES_MAX && place.offset % RECORD_ALIGNMENT_BYTES == 0);
     struct shard *shard = shard_of(table, key.fingerprint);
     lock_acquire(&shard->lock);
-    const bool ok = put_locked(shard, key.fingerprint, place_pack(place), min_segment_of(table), status);
+    const bool ok =
+        put_locked(shard, key.fingerprint, place_pack(place), min_segment_of(table), status);
     lock_release(&shard->lock);
     return ok;
 }
 
-static bool put_locked(struct shard *shard, uint64_t fingerprint, uint64_t value, uint64_t min_segment,
+static bool put_locked(struct shard *shard,
+                       uint64_t fingerprint,
+                       uint64_t value,
+                       uint64_t min_segment,
                        struct status *status)
 {
     struct slot *slots = shard->slots;
@@ -224,7 +260,10 @@ static bool put_locked(struct shard *shard, uint64_t fingerprint, uint64_t value
     struct slot *stale = NULL;
     struct slot *slot;
 
-    /* Up to the end of the probe: a stale slot may be taken only when the fingerprint has none further on. */
+    /*
+     * Up to the end of the probe: a stale slot may be taken only when the fingerprint has none
+     * further on.
+     */
     for (size_t i = fingerprint & (capacity - 1);; i = (i + 1) & (capacity - 1)) {
         slot = &slots[i];
         if (slot->fingerprint == fingerprint || slot->fingerprint == 0)
@@ -257,7 +296,10 @@ static void set_locked(struct shard *shard, struct slot *slot, uint64_t fingerpr
     slot->value = value;
 }
 
-/* Copies what is live to a fresh array: of the same size if that leaves it half empty, else of twice the size. */
+/*
+ * Copies what is live to a fresh array: of the same size if that leaves it half empty, else of
+ * twice the size.
+ */
 static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct status *status)
 {
     const size_t capacity = shard->capacity;
@@ -265,9 +307,10 @@ static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct sta
     const size_t wanted = live <= capacity / 2 ? capacity : capacity * 2;
     struct slot *slots = map_slots(wanted);
     if (slots == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                           "no memory for the index in memory: a shard of %zu entries wants %zu bytes", live,
-                           wanted * sizeof(*slots));
+        return status_fail(
+            status, STATUS_RESOURCE_EXHAUSTED,
+            "no memory for the index in memory: a shard of %zu entries wants %zu bytes", live,
+            wanted * sizeof(*slots));
     const size_t copied = copy_live_locked(shard, min_segment, slots, wanted);
     ASSERT(copied == live && live < used_max(wanted));
     unmap_slots(shard->slots, capacity);
@@ -279,7 +322,10 @@ static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct sta
     return true;
 }
 
-static size_t copy_live_locked(const struct shard *shard, uint64_t min_segment, struct slot *to, size_t capacity)
+static size_t copy_live_locked(const struct shard *shard,
+                               uint64_t min_segment,
+                               struct slot *to,
+                               size_t capacity)
 {
     const struct slot *slots = shard->slots;
     const size_t count = shard->capacity;
@@ -318,7 +364,10 @@ bool blob_table_get(struct blob_table *table, struct blob_key key, bool touch, s
     return slot != NULL;
 }
 
-void blob_table_get_many(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present)
+void blob_table_get_many(struct blob_table *table,
+                         const struct blob_key *keys,
+                         size_t count,
+                         bool *present)
 {
     for (size_t done = 0; done < count; done += MANY_AT_ONCE) {
         const size_t left = count - done;
@@ -326,10 +375,17 @@ void blob_table_get_many(struct blob_table *table, const struct blob_key *keys, 
     }
 }
 
-/* Sorted by shard, so that each lock is taken once, and the slots are fetched ahead of the probes: else each waits for memory. */
-static void get_block(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present)
+/*
+ * Sorted by shard, so that each lock is taken once, and the slots are fetched ahead of the probes:
+ * else each waits for memory.
+ */
+static void get_block(struct blob_table *table,
+                      const struct blob_key *keys,
+                      size_t count,
+                      bool *present)
 {
-    uint16_t ends[SHARDS] = {0}; /* first how many a shard has, then where its run begins, at last where it ends */
+    uint16_t ends[SHARDS] = {
+        0}; /* first how many a shard has, then where its run begins, at last where it ends */
     uint16_t order[MANY_AT_ONCE];
     ASSERT(count <= MANY_AT_ONCE);
 
@@ -425,13 +481,18 @@ size_t blob_table_count(struct blob_table *table)
 }
 
 /* The live slot of this fingerprint, or NULL. */
-static struct slot *find_live_locked(const struct shard *shard, uint64_t fingerprint, uint64_t min_segment)
+static struct slot *find_live_locked(const struct shard *shard,
+                                     uint64_t fingerprint,
+                                     uint64_t min_segment)
 {
     struct slot *slot = probe(shard->slots, shard->capacity, fingerprint);
     return slot->fingerprint != 0 && segment_in(slot->value) >= min_segment ? slot : NULL;
 }
 
-/* The slot of this fingerprint, live or stale, or the empty one where its probe ends. A fifth of the slots is empty. */
+/*
+ * The slot of this fingerprint, live or stale, or the empty one where its probe ends. A fifth of
+ * the slots is empty.
+ */
 static struct slot *probe(struct slot *slots, size_t capacity, uint64_t fingerprint)
 {
     size_t i = fingerprint & (capacity - 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index in memory: every durable blob and action result, 16 bytes a slot. A slot holds a 64-bit keyed fingerprint
- * of the key and where the record lies. Two keys of one fingerprint (2^-64 a probe) are told apart by the record's header
- * when it is read. Only durable records ever go in.
+ * The index in memory: every durable blob and action result, 16 bytes a slot. A slot holds a 64-bit
+ * keyed fingerprint of the key and where the record lies. Two keys of one fingerprint (2^-64 a
+ * probe) are told apart by the record's header when it is read. Only durable records ever go in.
  *
  * Shards with a lock each; any thread. Grows a shard at a time.
  */
@@ -13,7 +13,10 @@
 
 struct blob_table;
 
-/* What an entry is found by. Blobs: digest with its size. Action results: digest of the action (its size is not part) and instance. */
+/*
+ * What an entry is found by. Blobs: digest with its size. Action results: digest of the action (its
+ * size is not part) and instance.
+ */
 struct blob_key {
     uint64_t fingerprint;
 };
@@ -22,16 +25,27 @@ MUST_CHECK bool blob_table_new(struct blob_table **table, struct status *status)
 void blob_table_free(struct blob_table *table);
 
 struct blob_key blob_table_blob_key(const struct blob_table *table, const struct digest *digest);
-struct blob_key blob_table_action_key(const struct blob_table *table, const struct digest *action, struct bytes instance);
+struct blob_key blob_table_action_key(const struct blob_table *table,
+                                      const struct digest *action,
+                                      struct bytes instance);
 
-/* Adds or replaces; the entry is untouched then. RESOURCE_EXHAUSTED when memory is used up: what was there stays. */
-MUST_CHECK bool blob_table_put(struct blob_table *table, struct blob_key key, struct place place, struct status *status);
+/*
+ * Adds or replaces; the entry is untouched then. RESOURCE_EXHAUSTED when memory is used up: what
+ * was there stays.
+ */
+MUST_CHECK bool blob_table_put(struct blob_table *table,
+                               struct blob_key key,
+                               struct place place,
+                               struct status *status);
 
 /* True and *place if it is there; touch: marks it as used, for eviction. */
 bool blob_table_get(struct blob_table *table, struct blob_key key, bool touch, struct place *place);
 
 /* Many at once, each touched: present[i] for keys[i]. */
-void blob_table_get_many(struct blob_table *table, const struct blob_key *keys, size_t count, bool *present);
+void blob_table_get_many(struct blob_table *table,
+                         const struct blob_key *keys,
+                         size_t count,
+                         bool *present);
 
 /* True if the entry is there and was touched since it was put: for eviction. */
 bool blob_table_is_touched(struct blob_table *table, struct blob_key key);
@@ -39,10 +53,16 @@ bool blob_table_is_touched(struct blob_table *table, struct blob_key key);
 /* Removes the entry if it still lies at `place`; true if it did. */
 bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place);
 
-/* Entries in segments below it count as absent from now on and their slots are free. Never goes back. */
+/*
+ * Entries in segments below it count as absent from now on and their slots are free. Never goes
+ * back.
+ */
 void blob_table_set_min_segment(struct blob_table *table, uint64_t segment);
 
-/* Entries that count as present. Goes through all slots if the lowest segment has moved since it was asked last. */
+/*
+ * Entries that count as present. Goes through all slots if the lowest segment has moved since it
+ * was asked last.
+ */
 size_t blob_table_count(struct blob_table *table);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one file that knows RocksDB (7.8.3 through its C API). docs/decisions/0002-index-memtable.md says why the memtable is a
- * vector, why there are no Bloom filters and why a forget is a merge operand: all because nothing is ever looked up by key.
+ * The one file that knows RocksDB (7.8.3 through its C API). docs/decisions/0002-index-memtable.md
+ * says why the memtable is a vector, why there are no Bloom filters and why a forget is a merge
+ * operand: all because nothing is ever looked up by key.
  */
 #include "store/index.h"
 
@@ -20,19 +21,34 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 
-/* Entries of some 90 bytes: 700,000 a memtable. Larger ones make a flush, and so a rescan, longer. */
-#define MEMTABLE_BYTES (64 * MIB)
-/* One filling, one being flushed, and room for a disk that is slow for a while: 256 MiB at most. */
-enum { MEMTABLES_MAX = 4 };
-/* From one more on RocksDB delays writes, from two more on it stops them; we wait before it does. */
-enum { MEMTABLES_WAITING_MAX = MEMTABLES_MAX - 2 };
+/*
+ * Entries of some 90 bytes: 350,000 a memtable. Larger ones take longer to sort and flush, which a
+ * write may have to wait for.
+ */
+#define MEMTABLE_BYTES (32 * MIB)
+/*
+ * A write waits while more than these are full and not yet flushed. It may itself find the current
+ * one full and so add one: 3, and the current one, are 128 MiB at most.
+ */
+enum { MEMTABLES_WAITING_MAX = 2 };
+/*
+ * RocksDB's own limit: it delays writes when all but one of these wait, which is one more than ever
+ * do.
+ */
+enum { MEMTABLES_MAX = MEMTABLES_WAITING_MAX + 3 };
 /* For a memtable to be flushed before a write is given up: a disk that takes longer is broken. */
 enum { ROOM_WAIT_STEP_MS = 2, ROOM_WAIT_MS_MAX = 30000 };
 /* One table file, and so the piece that a compaction writes at a time. */
 #define TABLE_FILE_BYTES (64 * MIB)
-/* 32 GiB of table files, that is some 400 million entries, can be open at once; beyond it files are opened anew when read. */
+/*
+ * 32 GiB of table files, that is some 400 million entries, can be open at once; beyond it files are
+ * opened anew when read.
+ */
 enum { OPEN_FILES_MAX = 512 };
-/* Nothing reads by key, so a level 0 of many files costs little, and a write must not wait for a compaction. */
+/*
+ * Nothing reads by key, so a level 0 of many files costs little, and a write must not wait for a
+ * compaction.
+ */
 enum { LEVEL0_FILES_STALL = 1 << 20 };
 /* What an iteration reads at a time. */
 #define READAHEAD_BYTES (2 * MIB)
@@ -73,7 +89,8 @@ struct checkpoint_value {
         uint64_t seq;
     } lanes[LANE_COUNT];
 };
-static_assert(sizeof(struct checkpoint_value) == (size_t)24 * LANE_COUNT, "24 bytes a lane on disk");
+static_assert(sizeof(struct checkpoint_value) == (size_t)24 * LANE_COUNT,
+              "24 bytes a lane on disk");
 
 struct index {
     /* Set by index_open(), never changed; owned. */
@@ -96,16 +113,34 @@ struct index {
 static bool look_at_directory(const char *path, bool *is_new, struct status *status);
 static rocksdb_options_t *make_options(rocksdb_compactionfilter_t *filter, bool is_new);
 static void use_plain_tables(rocksdb_options_t *options);
-static unsigned char filter_entry(void *state, int level, const char *key, size_t key_length, const char *value,
-                                  size_t value_length, char **new_value, size_t *new_value_length,
+static unsigned char filter_entry(void *state,
+                                  int level,
+                                  const char *key,
+                                  size_t key_length,
+                                  const char *value,
+                                  size_t value_length,
+                                  char **new_value,
+                                  size_t *new_value_length,
                                   unsigned char *value_changed);
 static const char *filter_name(void *state);
 static rocksdb_mergeoperator_t *make_forgetter(void);
-static char *forget_in_full(void *state, const char *key, size_t key_length, const char *existing,
-                            size_t existing_length, const char *const *operands, const size_t *operand_lengths,
-                            int count, unsigned char *success, size_t *result_length);
-static char *forget_in_part(void *state, const char *key, size_t key_length, const char *const *operands,
-                            const size_t *operand_lengths, int count, unsigned char *success,
+static char *forget_in_full(void *state,
+                            const char *key,
+                            size_t key_length,
+                            const char *existing,
+                            size_t existing_length,
+                            const char *const *operands,
+                            const size_t *operand_lengths,
+                            int count,
+                            unsigned char *success,
+                            size_t *result_length);
+static char *forget_in_part(void *state,
+                            const char *key,
+                            size_t key_length,
+                            const char *const *operands,
+                            const size_t *operand_lengths,
+                            int count,
+                            unsigned char *success,
                             size_t *result_length);
 static void keep_value(void *state, const char *value, size_t value_length);
 static const char *forgetter_name(void *state);
@@ -117,7 +152,10 @@ static uint64_t property(struct index *index, const char *name);
 static void add_entry(struct index *index, const struct index_entry *entry);
 static size_t make_key(char key[KEY_BYTES_MAX], const struct index_entry *entry);
 static void add_checkpoint(struct index *index, const struct index_checkpoint *checkpoint);
-static bool read_entry(struct bytes key, struct bytes value, struct index_entry *entry, bool *forgotten);
+static bool read_entry(struct bytes key,
+                       struct bytes value,
+                       struct index_entry *entry,
+                       bool *forgotten);
 static size_t hash_bytes_of(uint8_t function);
 static bool fail_from(char *error, const char *doing, struct status *status);
 static enum status_code code_of(const char *error);
@@ -158,8 +196,9 @@ bool index_open(const char *path, struct index **index, struct status *status)
 }
 
 /*
- * Whether RocksDB may make a new database there. In a directory with files it may not: without its file CURRENT it
- * would take them for nothing and delete them, where somebody should know that the index was damaged.
+ * Whether RocksDB may make a new database there. In a directory with files it may not: without its
+ * file CURRENT it would take them for nothing and delete them, where somebody should know that the
+ * index was damaged.
  */
 static bool look_at_directory(const char *path, bool *is_new, struct status *status)
 {
@@ -192,7 +231,10 @@ static rocksdb_options_t *make_options(rocksdb_compactionfilter_t *filter, bool 
     rocksdb_options_set_merge_operator(options, make_forgetter());
     use_plain_tables(options);
 
-    /* A vector is filled by one writer; the order of flushes, which the checkpoint relies on, is that of one flush thread. */
+    /*
+     * A vector is filled by one writer; the order of flushes, which the checkpoint relies on, is
+     * that of one flush thread.
+     */
     rocksdb_options_set_memtable_vector_rep(options);
     rocksdb_options_set_allow_concurrent_memtable_write(options, 0);
     rocksdb_options_set_write_buffer_size(options, MEMTABLE_BYTES);
@@ -241,7 +283,8 @@ void index_close(struct index *index)
     struct status status = {0};
     struct log_text text;
     if (index->db != NULL && !index_is_broken(index) && !index_flush(index, &status))
-        log_event(LOG_LEVEL_WARN, "index_flush_failed", "reason=%s", log_quote(&text, status.message));
+        log_event(LOG_LEVEL_WARN, "index_flush_failed", "reason=%s",
+                  log_quote(&text, status.message));
     if (index->db != NULL)
         rocksdb_close(index->db);
     rocksdb_writebatch_destroy(index->batch);
@@ -253,7 +296,10 @@ void index_close(struct index *index)
     free(index);
 }
 
-/* ---- destroying: not through RocksDB, which leaves what it does not know and wants to read the damaged database first */
+/*
+ * ---- destroying: not through RocksDB, which leaves what it does not know and wants to read the
+ * damaged database first
+ */
 
 bool index_destroy(const char *path, struct status *status)
 {
@@ -263,7 +309,10 @@ bool index_destroy(const char *path, struct status *status)
     return false;
 }
 
-/* Opens without following a link, then goes by descriptors: nobody can put a link in the way meanwhile. */
+/*
+ * Opens without following a link, then goes by descriptors: nobody can put a link in the way
+ * meanwhile.
+ */
 static bool remove_tree(int parent, const char *name, int depth, struct status *status)
 {
     const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -302,7 +351,8 @@ static bool remove_children(DIR *directory, int depth, struct status *status)
         if (errno != EISDIR)
             return status_fail_errno(status, errno, "%s", entry->d_name);
         if (depth == DESTROY_DEPTH_MAX)
-            return status_fail(status, STATUS_FAILED_PRECONDITION, "%s: folders in folders", entry->d_name);
+            return status_fail(status, STATUS_FAILED_PRECONDITION, "%s: folders in folders",
+                               entry->d_name);
         if (!remove_tree(dirfd(directory), entry->d_name, depth + 1, status))
             return false;
     }
@@ -310,8 +360,11 @@ static bool remove_children(DIR *directory, int depth, struct status *status)
 
 /* ---- writing */
 
-bool index_write(struct index *index, const struct index_entry *entries, size_t count,
-                 const struct index_checkpoint *checkpoint, struct status *status)
+bool index_write(struct index *index,
+                 const struct index_entry *entries,
+                 size_t count,
+                 const struct index_checkpoint *checkpoint,
+                 struct status *status)
 {
     char *error = NULL;
     if (!wait_for_room(index, status))
@@ -331,16 +384,21 @@ bool index_write(struct index *index, const struct index_entry *entries, size_t 
     return true;
 }
 
-/* Memtables fill faster than the disk takes them. We wait here, where it can be bounded, instead of in RocksDB. */
+/*
+ * Memtables can fill faster than the disk takes them. We wait here, where it is bounded, instead of
+ * in RocksDB.
+ */
 static bool wait_for_room(struct index *index, struct status *status)
 {
     for (int waited_ms = 0; waited_ms < ROOM_WAIT_MS_MAX; waited_ms += ROOM_WAIT_STEP_MS) {
-        if (property(index, "rocksdb.num-immutable-mem-table") <= MEMTABLES_WAITING_MAX || index_is_broken(index))
+        if (property(index, "rocksdb.num-immutable-mem-table") <= MEMTABLES_WAITING_MAX ||
+            index_is_broken(index))
             return true;
         nanosleep(&(struct timespec){.tv_nsec = ROOM_WAIT_STEP_MS * NS_PER_MS}, NULL);
     }
     index->failed = true;
-    return status_fail(status, STATUS_UNAVAILABLE, "write to the index: no memtable was flushed in %d s",
+    return status_fail(status, STATUS_UNAVAILABLE,
+                       "write to the index: no memtable was flushed in %d s",
                        ROOM_WAIT_MS_MAX / 1000);
 }
 
@@ -356,9 +414,11 @@ static void add_entry(struct index *index, const struct index_entry *entry)
     const size_t key_length = make_key(index->key, entry);
     const uint64_t place = place_pack(entry->place);
     ASSERT(place != 0 && entry->place.segment <= SEGMENT_NUMBER_MAX);
-    ASSERT(entry->place.offset < SEGMENT_BYTES_MAX && entry->place.offset % RECORD_ALIGNMENT_BYTES == 0);
+    ASSERT(entry->place.offset < SEGMENT_BYTES_MAX &&
+           entry->place.offset % RECORD_ALIGNMENT_BYTES == 0);
     if (entry->forget) {
-        rocksdb_writebatch_merge(index->batch, index->key, key_length, (const char *)&place, sizeof(place));
+        rocksdb_writebatch_merge(index->batch, index->key, key_length, (const char *)&place,
+                                 sizeof(place));
         return;
     }
     ASSERT(entry->digest.size_bytes >= 0);
@@ -368,7 +428,8 @@ static void add_entry(struct index *index, const struct index_entry *entry)
         .payload_bytes = entry->payload_bytes,
         .kind = (uint8_t)entry->kind,
     };
-    rocksdb_writebatch_put(index->batch, index->key, key_length, (const char *)&value, sizeof(value));
+    rocksdb_writebatch_put(index->batch, index->key, key_length, (const char *)&value,
+                           sizeof(value));
 }
 
 static size_t make_key(char key[KEY_BYTES_MAX], const struct index_entry *entry)
@@ -396,7 +457,8 @@ static void add_checkpoint(struct index *index, const struct index_checkpoint *c
         value.lanes[i].offset = checkpoint->lanes[i].place.offset;
         value.lanes[i].seq = checkpoint->lanes[i].seq;
     }
-    rocksdb_writebatch_put(index->batch, checkpoint_key, CHECKPOINT_KEY_BYTES, (const char *)&value, sizeof(value));
+    rocksdb_writebatch_put(index->batch, checkpoint_key, CHECKPOINT_KEY_BYTES, (const char *)&value,
+                           sizeof(value));
 }
 
 bool index_flush(struct index *index, struct status *status)
@@ -416,13 +478,15 @@ bool index_is_broken(struct index *index)
 
 /* ---- reading */
 
-bool index_read_checkpoint(struct index *index, struct index_checkpoint *checkpoint, struct status *status)
+bool index_read_checkpoint(struct index *index,
+                           struct index_checkpoint *checkpoint,
+                           struct status *status)
 {
     struct checkpoint_value value;
     size_t length = 0;
     char *error = NULL;
-    char *found =
-        rocksdb_get(index->db, index->read_options, checkpoint_key, CHECKPOINT_KEY_BYTES, &length, &error);
+    char *found = rocksdb_get(index->db, index->read_options, checkpoint_key, CHECKPOINT_KEY_BYTES,
+                              &length, &error);
     if (error != NULL)
         return fail_from(error, "read the index's checkpoint", status);
     *checkpoint = (struct index_checkpoint){0};
@@ -433,7 +497,8 @@ bool index_read_checkpoint(struct index *index, struct index_checkpoint *checkpo
         memcpy(&value, found, sizeof(value));
     rocksdb_free(found);
     if (!fits)
-        return status_fail(status, STATUS_DATA_LOSS, "the index's checkpoint has %zu bytes", length);
+        return status_fail(status, STATUS_DATA_LOSS, "the index's checkpoint has %zu bytes",
+                           length);
     for (size_t i = 0; i < LANE_COUNT; i++) {
         checkpoint->lanes[i].place.segment = value.lanes[i].segment;
         checkpoint->lanes[i].place.offset = value.lanes[i].offset;
@@ -443,8 +508,11 @@ bool index_read_checkpoint(struct index *index, struct index_checkpoint *checkpo
 }
 
 bool index_iterate(struct index *index,
-                   bool (*each)(void *argument, const struct index_entry *entry, struct status *status),
-                   void *argument, struct status *status)
+                   bool (*each)(void *argument,
+                                const struct index_entry *entry,
+                                struct status *status),
+                   void *argument,
+                   struct status *status)
 {
     rocksdb_iterator_t *iterator = rocksdb_create_iterator(index->db, index->read_options);
     char *error = NULL;
@@ -457,7 +525,8 @@ bool index_iterate(struct index *index,
         key.data = (const uint8_t *)rocksdb_iter_key(iterator, &key.length);
         value.data = (const uint8_t *)rocksdb_iter_value(iterator, &value.length);
         if (!read_entry(key, value, &entry, &forgotten))
-            ok = status_fail(status, STATUS_DATA_LOSS, "the index has an entry of an unknown form (%zu and %zu bytes)",
+            ok = status_fail(status, STATUS_DATA_LOSS,
+                             "the index has an entry of an unknown form (%zu and %zu bytes)",
                              key.length, value.length);
         else if (!forgotten)
             ok = each(argument, &entry, status);
@@ -471,7 +540,10 @@ bool index_iterate(struct index *index,
 }
 
 /* False if it is none of ours; the reserved bytes are checked too. */
-static bool read_entry(struct bytes key, struct bytes value, struct index_entry *entry, bool *forgotten)
+static bool read_entry(struct bytes key,
+                       struct bytes value,
+                       struct index_entry *entry,
+                       bool *forgotten)
 {
     struct index_value read;
     if (key.length < KEY_HEAD_BYTES || key.length > KEY_BYTES_MAX || value.length != sizeof(read))
@@ -487,7 +559,8 @@ static bool read_entry(struct bytes key, struct bytes value, struct index_entry 
 
     const bool is_action = read.kind == RECORD_ACTION;
     const bool is_blob = read.kind == RECORD_BLOB || read.kind == RECORD_MANIFEST;
-    if (!(is_action && key.data[0] == KIND_ACTION) && !(is_blob && key.data[0] == KIND_BLOB && rest == hash_length))
+    if (!(is_action && key.data[0] == KIND_ACTION) &&
+        !(is_blob && key.data[0] == KIND_BLOB && rest == hash_length))
         return false;
     static const uint8_t zeros[sizeof(read.reserved)];
     const struct place place = place_unpack(read.place);
@@ -521,8 +594,14 @@ void index_set_min_segment(struct index *index, uint64_t segment)
 }
 
 /* 1: drop it. Any key comes here, the checkpoint's too. Any thread of RocksDB's. */
-static unsigned char filter_entry(void *state, int level, const char *key, size_t key_length, const char *value,
-                                  size_t value_length, char **new_value, size_t *new_value_length,
+static unsigned char filter_entry(void *state,
+                                  int level,
+                                  const char *key,
+                                  size_t key_length,
+                                  const char *value,
+                                  size_t value_length,
+                                  char **new_value,
+                                  size_t *new_value_length,
                                   unsigned char *value_changed)
 {
     struct index *index = state;
@@ -531,11 +610,12 @@ static unsigned char filter_entry(void *state, int level, const char *key, size_
     (void)new_value;
     (void)new_value_length;
     *value_changed = 0;
-    if (key_length < KEY_HEAD_BYTES || (key[0] != KIND_BLOB && key[0] != KIND_ACTION) || value_length != sizeof(read))
+    if (key_length < KEY_HEAD_BYTES || (key[0] != KIND_BLOB && key[0] != KIND_ACTION) ||
+        value_length != sizeof(read))
         return 0;
     memcpy(&read, value, sizeof(read));
-    return read.place == 0 ||
-           place_unpack(read.place).segment < atomic_load_explicit(&index->min_segment, memory_order_relaxed);
+    return read.place == 0 || place_unpack(read.place).segment <
+                                  atomic_load_explicit(&index->min_segment, memory_order_relaxed);
 }
 
 static const char *filter_name(void *state)
@@ -544,24 +624,40 @@ static const char *filter_name(void *state)
     return "varve.min_segment";
 }
 
-/* ---- forgetting: a merge operand is the place; where it is the one that the key has, the key's place becomes 0 */
+/*
+ * ---- forgetting: a merge operand is the place; where it is the one that the key has, the key's
+ * place becomes 0
+ */
 
 /* RocksDB frees it with the options that it is given to. */
 static rocksdb_mergeoperator_t *make_forgetter(void)
 {
-    return rocksdb_mergeoperator_create(NULL, no_state, forget_in_full, forget_in_part, keep_value, forgetter_name);
+    return rocksdb_mergeoperator_create(NULL, no_state, forget_in_full, forget_in_part, keep_value,
+                                        forgetter_name);
 }
 
-/* RocksDB's type of a result lacks a const; it copies the result and then gives it to keep_value(). */
+/*
+ * RocksDB's type of a result lacks a const; it copies the result and then gives it to keep_value().
+ */
 static char *as_result(const void *value)
 {
     return (char *)(uintptr_t)value;
 }
 
-/* operands: oldest first; existing: what was there before them, or NULL. Any thread of RocksDB's, and ours. */
-static char *forget_in_full(void *state, const char *key, size_t key_length, const char *existing,
-                            size_t existing_length, const char *const *operands, const size_t *operand_lengths,
-                            int count, unsigned char *success, size_t *result_length)
+/*
+ * operands: oldest first; existing: what was there before them, or NULL. Any thread of RocksDB's,
+ * and ours.
+ */
+static char *forget_in_full(void *state,
+                            const char *key,
+                            size_t key_length,
+                            const char *existing,
+                            size_t existing_length,
+                            const char *const *operands,
+                            const size_t *operand_lengths,
+                            int count,
+                            unsigned char *success,
+                            size_t *result_length)
 {
     static const struct index_value forgotten;
     bool is_forgotten = existing == NULL;
@@ -572,16 +668,24 @@ static char *forget_in_full(void *state, const char *key, size_t key_length, con
     for (int i = 0; i < count && *success; i++) {
         *success = operand_lengths[i] == sizeof(forgotten.place);
         if (*success && existing != NULL)
-            is_forgotten = is_forgotten || memcmp(operands[i], existing, sizeof(forgotten.place)) == 0;
+            is_forgotten =
+                is_forgotten || memcmp(operands[i], existing, sizeof(forgotten.place)) == 0;
     }
     *result_length = *success ? sizeof(forgotten) : 0;
     return as_result(is_forgotten || !*success ? (const void *)&forgotten : existing);
 }
-static_assert(offsetof(struct index_value, place) == 0, "an operand is compared with the head of a value");
+static_assert(offsetof(struct index_value, place) == 0,
+              "an operand is compared with the head of a value");
 
 /* Two forgets without what they are about stay two. */
-static char *forget_in_part(void *state, const char *key, size_t key_length, const char *const *operands,
-                            const size_t *operand_lengths, int count, unsigned char *success, size_t *result_length)
+static char *forget_in_part(void *state,
+                            const char *key,
+                            size_t key_length,
+                            const char *const *operands,
+                            const size_t *operand_lengths,
+                            int count,
+                            unsigned char *success,
+                            size_t *result_length)
 {
     (void)state;
     (void)key;

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index on disk (RocksDB): a crash-safe snapshot of which durable record holds what, so that a start need not read
- * the segments. It is never asked while the server runs; it may be deleted at any stop.
+ * The index on disk (RocksDB): a crash-safe snapshot of which durable record holds what, so that a
+ * start need not read the segments. It is never asked while the server runs; it may be deleted at
+ * any stop.
  *
- * Key:   kind byte ('b' blob, 'a' action result), digest function byte, hash; for 'a' also the instance name.
+ * Key:   kind byte ('b' blob, 'a' action result), digest function byte, hash; for 'a' also the
+ *        instance name.
  * Value: 32 bytes: place (u64), blob size (u64), payload bytes (u64), record kind (u8), 7 reserved.
- * Meta:  key "\0checkpoint": per lane a position; everything before it is in this database. Every batch carries it;
- *        write order makes it true after any stop, without a WAL.
+ *        Place 0: forgotten, as if it were not there. A forget is a merge operand of 8 bytes: the
+ *        place that it is about.
+ * Meta:  key "\0checkpoint": per lane a position; everything before it is in this database. Every
+ *        batch carries it; write order makes it true after any stop, without a WAL.
  *
  * One thread writes; all calls of one index come from one thread at a time.
  */
@@ -18,10 +22,10 @@
 struct index;
 
 struct index_entry {
-    bool forget;              /* delete the key if it still names this place; else put */
-    enum record_kind kind;    /* BLOB, MANIFEST or ACTION: what the record at place is */
-    struct digest digest;     /* blob or action */
-    struct bytes instance;    /* ACTION; borrowed */
+    bool forget;           /* delete the key if it still names this place; else put */
+    enum record_kind kind; /* BLOB, MANIFEST or ACTION: what the record at place is */
+    struct digest digest;  /* blob or action */
+    struct bytes instance; /* ACTION; borrowed */
     struct place place;
     uint64_t payload_bytes;
 };
@@ -30,28 +34,53 @@ struct index_checkpoint {
     struct segment_log_position lanes[LANE_COUNT]; /* place.segment 0: nothing of this lane yet */
 };
 
-/* path: DATA/index. INTERNAL or DATA_LOSS when RocksDB refuses: then index_destroy() and rebuild. */
+/*
+ * path: DATA/index; made if it is not there or empty.
+ * Errors: INTERNAL or DATA_LOSS when RocksDB refuses: then index_destroy() and rebuild.
+ * RESOURCE_EXHAUSTED when the disk is full, FAILED_PRECONDITION when it is open elsewhere: what is
+ * there may be good.
+ */
 MUST_CHECK bool index_open(const char *path, struct index **index, struct status *status);
 void index_close(struct index *index); /* flushes */
+/* Removes the directory with all that is in it, following no link; nothing there is fine. */
 MUST_CHECK bool index_destroy(const char *path, struct status *status);
 
-/* One atomic batch with its checkpoint. A forget is resolved by a read (rare). */
-MUST_CHECK bool index_write(struct index *index, const struct index_entry *entries, size_t count,
-                            const struct index_checkpoint *checkpoint, struct status *status);
+/*
+ * One atomic batch with its checkpoint; entries count in their order. Waits for a flush when the
+ * disk is slower than the writes.
+ * Errors: RESOURCE_EXHAUSTED (the disk is full), DATA_LOSS (a compaction has met a damaged file),
+ * UNAVAILABLE (nothing was flushed for 30 s), INTERNAL. The index is broken then.
+ */
+MUST_CHECK bool index_write(struct index *index,
+                            const struct index_entry *entries,
+                            size_t count,
+                            const struct index_checkpoint *checkpoint,
+                            struct status *status);
 MUST_CHECK bool index_flush(struct index *index, struct status *status);
 
 /* Zeroed when there is none. */
-MUST_CHECK bool index_read_checkpoint(struct index *index, struct index_checkpoint *checkpoint, struct status *status);
+MUST_CHECK bool index_read_checkpoint(struct index *index,
+                                      struct index_checkpoint *checkpoint,
+                                      struct status *status);
 
-/* Calls `each` for every entry until it returns false (then the status is each's). Entry's instance is valid during the call. */
+/*
+ * Calls `each` for every entry until it returns false (then the status is each's). The entry's
+ * instance is valid during the call. DATA_LOSS when a file is damaged or an entry makes no sense.
+ */
 MUST_CHECK bool index_iterate(struct index *index,
-                              bool (*each)(void *argument, const struct index_entry *entry, struct status *status),
-                              void *argument, struct status *status);
+                              bool (*each)(void *argument,
+                                           const struct index_entry *entry,
+                                           struct status *status),
+                              void *argument,
+                              struct status *status);
 
-/* Entries in segments below it are dropped in compactions. */
+/* Entries in segments below it are dropped in compactions; until then an iteration gives them. */
 void index_set_min_segment(struct index *index, uint64_t segment);
 
-/* RocksDB reports a background error (a full disk, ...): writes will fail until it is closed and opened again. */
+/*
+ * A write or a flush has failed, or RocksDB reports a background error (a full disk, ...). It stays
+ * so until it is closed and opened again.
+ */
 bool index_is_broken(struct index *index);
 
 #endif
