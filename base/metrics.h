@@ -96,8 +96,9 @@
     X(BUDGET_WAITING, "varve_calls_waiting_for_budget", "", GAUGE,                                 \
       "RPCs that wait until memory for their next message is free.")                               \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
+    X(CONNECTIONS, "varve_connections", "", GAUGE, "Connections open, gRPC and HTTP.")             \
     X(CONNECTIONS_SHED, "varve_connections_shed_total", "", COUNTER,                               \
-      "Connections closed at once because descriptors ran out.")
+      "Connections closed at once: too many, or descriptors ran out.")
 
 enum metric {
 #define METRIC_ENUM(name, family, labels, type, help) METRIC_##name,

@@ -45,6 +45,7 @@ struct front {
     struct lock lock;
     struct condition changed;
     uint64_t live;         /* guarded by lock; calls begun and not over */
+    uint64_t begun;        /* guarded by lock */
     size_t posted;         /* guarded by lock; requests that gRPC holds */
     bool draining;         /* guarded by lock; never goes back */
     bool shutdown_done;    /* guarded by lock; gRPC has let go of the ports */
@@ -257,6 +258,7 @@ static void request_arrived(struct op *op, bool ok)
         condition_broadcast(&front->changed);
     if (ok) {
         front->live++;
+        front->begun++;
         metrics_add(front->metrics, METRIC_CALLS_LIVE, 1);
     }
     lock_release(&front->lock);
@@ -319,6 +321,14 @@ size_t front_live(struct front *front)
     const size_t live = (size_t)front->live;
     lock_release(&front->lock);
     return live;
+}
+
+uint64_t front_begun(struct front *front)
+{
+    lock_acquire(&front->lock);
+    const uint64_t begun = front->begun;
+    lock_release(&front->lock);
+    return begun;
 }
 
 void front_drain(struct front *front, int64_t grace_ns)

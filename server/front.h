@@ -65,7 +65,8 @@ void front_drain(struct front *front, int64_t grace_ns);
 /* After front_drain(): ends the pollers. Nothing of gRPC may be started any more. */
 void front_stop(struct front *front);
 
-size_t front_live(struct front *front);
+size_t front_live(struct front *front);    /* calls in progress */
+uint64_t front_begun(struct front *front); /* calls since the start */
 
 /* ---- for call.c */
 

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nobody tells us when a connection is closed. So each accepted socket is remembered by its descriptor and inode; whoever
+ * has to know how many there are looks which descriptors still are those sockets.
+ */
+#include "server/accept_guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/log.h"
+
+/* A full table is looked through again no sooner than this. */
+static const int64_t sweep_pause_ns = 10 * NS_PER_MS;
+static const int64_t log_pause_ns = 10 * NS_PER_S;
+
+static struct {
+    _Atomic bool started;
+    struct lock lock;
+    struct metrics *metrics; /* guarded by lock, as all below; borrowed */
+    uint64_t connections_max;
+    uint64_t descriptors_max;
+    ino_t *inodes;           /* owned; by descriptor, 0 where there is no connection of ours */
+    int highest;             /* no descriptor above it is remembered */
+    uint64_t connections;
+    int spare;               /* owned; -1 when it could not be opened again */
+    int64_t swept_ns;
+    int64_t logged_ns;
+} guard;
+
+static bool admit(int fd);
+static bool remember_locked(int fd) REQUIRES(guard.lock);
+static void sweep_locked(void) REQUIRES(guard.lock);
+static void note_shed_locked(const char *reason) REQUIRES(guard.lock);
+static bool shed_with_spare(int listening);
+static int open_spare(void);
+
+bool accept_guard_start(uint64_t connections_max, uint64_t descriptors_max, struct metrics *metrics,
+                        struct status *status)
+{
+    ASSERT(!atomic_load(&guard.started));
+    guard.inodes = calloc(descriptors_max, sizeof(*guard.inodes));
+    if (guard.inodes == NULL)
+        return status_fail_errno(status, ENOMEM, "table of connections");
+    lock_init(&guard.lock, LOCK_RANK_LEAF);
+    guard.metrics = metrics;
+    guard.connections_max = connections_max;
+    guard.descriptors_max = descriptors_max;
+    guard.highest = -1;
+    guard.connections = 0;
+    guard.swept_ns = 0;
+    guard.logged_ns = 0;
+    guard.spare = open_spare();
+    atomic_store(&guard.started, true);
+    return true;
+}
+
+void accept_guard_stop(void)
+{
+    if (!atomic_exchange(&guard.started, false))
+        return;
+    if (guard.spare >= 0)
+        close(guard.spare);
+    lock_destroy(&guard.lock);
+    free(guard.inodes);
+    guard.inodes = NULL;
+}
+
+static int open_spare(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void accept_guard_step(void)
+{
+    lock_acquire(&guard.lock);
+    sweep_locked();
+    if (guard.spare < 0)
+        guard.spare = open_spare();
+    lock_release(&guard.lock);
+}
+
+/* The C library's name and meaning. What it returns besides the C library's errors are EAGAIN and EINTR in place of some. */
+__attribute__((visibility("default"))) int accept4(int listening, struct sockaddr *address, socklen_t *length, int flags);
+
+int accept4(int listening, struct sockaddr *address, socklen_t *length, int flags)
+{
+    const int accepted = (int)syscall(SYS_accept4, listening, address, length, flags);
+    if (!atomic_load(&guard.started))
+        return accepted;
+    if (accepted >= 0) {
+        if (admit(accepted))
+            return accepted;
+        close(accepted);
+        errno = EINTR; /* the caller tries again, for the next one in the queue */
+        return -1;
+    }
+    switch (errno) {
+    case EMFILE:
+    case ENFILE:
+        /* Without the spare the queue waits until the next connection comes. */
+        errno = shed_with_spare(listening) ? EINTR : EAGAIN;
+        break;
+    case ENOBUFS:
+    case ENOMEM:
+        errno = EAGAIN;
+        break;
+    case EAGAIN:
+    case EINTR:
+    case EBADF:
+    case EINVAL:
+    case ENOTSOCK:
+    case EFAULT:
+        break; /* nothing new, or the listener is gone */
+    default:
+        errno = EINTR; /* of the connection that was to be accepted: ECONNABORTED, EPROTO, EPERM, ENETDOWN, ... */
+        break;
+    }
+    return -1;
+}
+
+static bool admit(int fd)
+{
+    lock_acquire(&guard.lock);
+    const bool admitted = remember_locked(fd);
+    lock_release(&guard.lock);
+    return admitted;
+}
+
+static bool remember_locked(int fd)
+{
+    if ((uint64_t)fd >= guard.descriptors_max) {
+        note_shed_locked("descriptors");
+        return false;
+    }
+    struct stat about;
+    if (fstat(fd, &about) != 0)
+        return false;
+    if (guard.inodes[fd] != 0) {
+        guard.inodes[fd] = 0; /* that one was closed */
+        guard.connections--;
+    }
+    if (guard.connections >= guard.connections_max)
+        sweep_locked();
+    if (guard.connections >= guard.connections_max) {
+        note_shed_locked("max-connections");
+        return false;
+    }
+    guard.inodes[fd] = about.st_ino;
+    guard.connections++;
+    if (fd > guard.highest)
+        guard.highest = fd;
+    return true;
+}
+
+static void sweep_locked(void)
+{
+    const int64_t now_ns = clock_monotonic_ns(clock_real());
+    if (now_ns - guard.swept_ns < sweep_pause_ns)
+        return;
+    guard.swept_ns = now_ns;
+    int highest = -1;
+    for (int fd = 0; fd <= guard.highest; fd++) {
+        struct stat about;
+        if (guard.inodes[fd] == 0)
+            continue;
+        if (fstat(fd, &about) == 0 && S_ISSOCK(about.st_mode) && about.st_ino == guard.inodes[fd]) {
+            highest = fd;
+            continue;
+        }
+        guard.inodes[fd] = 0;
+        guard.connections--;
+    }
+    guard.highest = highest;
+    metrics_set(guard.metrics, METRIC_CONNECTIONS, (int64_t)guard.connections);
+}
+
+static void note_shed_locked(const char *reason)
+{
+    metrics_add(guard.metrics, METRIC_CONNECTIONS_SHED, 1);
+    const int64_t now_ns = clock_monotonic_ns(clock_real());
+    if (guard.logged_ns != 0 && now_ns - guard.logged_ns < log_pause_ns)
+        return;
+    guard.logged_ns = now_ns;
+    log_event(LOG_LEVEL_WARN, "connections_shed", "reason=%s connections=%llu max_connections=%llu max_descriptors=%llu",
+              reason, (unsigned long long)guard.connections, (unsigned long long)guard.connections_max,
+              (unsigned long long)guard.descriptors_max);
+}
+
+static bool shed_with_spare(int listening)
+{
+    lock_acquire(&guard.lock);
+    const bool had_spare = guard.spare >= 0;
+    if (had_spare) {
+        close(guard.spare);
+        const int fd = (int)syscall(SYS_accept4, listening, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0)
+            close(fd);
+        note_shed_locked("descriptors");
+    }
+    guard.spare = open_spare();
+    lock_release(&guard.lock);
+    return had_spare;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads of the process: main (starts, waits for a signal, stops), those of the table below, those of durability/, one of
+ * libmicrohttpd, and gRPC's own helpers.
+ */
+#include "server/server.h"
+
+#include <errno.h>
+#include <grpc/grpc.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/lock.h"
+#include "base/thread.h"
+#include "server/accept_guard.h"
+#include "server/budget.h"
+#include "server/call.h"
+#include "server/front.h"
+#include "server/grpc_log.h"
+#include "server/health.h"
+#include "server/http.h"
+#include "server/rpc_metrics.h"
+#include "server/uploads.h"
+#include "server/workers.h"
+#include "store/store.h"
+
+enum { THREAD_NAME_BYTES = 16, WORKER_NICE = 10 };
+
+static const int64_t maintenance_pause_ns = 100 * NS_PER_MS;
+static const int64_t connections_pause_ns = NS_PER_S;
+/* Without a call for so long, the memory that malloc keeps for the next messages is given back. */
+static const int64_t idle_ns = 5 * NS_PER_S;
+
+/* Threads of one kind. */
+struct thread_group {
+    struct thread *threads; /* owned */
+    size_t count;           /* of those that were started */
+};
+
+enum thread_kind { THREADS_POLLERS, THREADS_WORKERS, THREADS_MAINTENANCE, THREAD_KINDS };
+
+struct server_private {
+    struct metrics metrics;
+    struct front *front; /* owned */
+    struct http *http;   /* owned; NULL: HTTP is off */
+    struct thread_group groups[THREAD_KINDS];
+    bool grpc_ready;
+    bool guarded;
+
+    struct lock lock;
+    struct condition changed;
+    bool stopping; /* guarded by lock: tells the maintenance thread */
+};
+
+static bool open_parts(struct server *server, struct status *status);
+static bool open_store(struct server *server, struct status *status);
+static bool open_front(struct server *server, struct status *status);
+static bool start_threads(struct server *server, struct status *status);
+static void log_ready(struct server *server);
+static void close_parts(struct server *server);
+
+bool server_start(const struct config *config, struct server **server, struct status *status)
+{
+    struct server *const made = calloc(1, sizeof(*made));
+    struct server_private *const private = calloc(1, sizeof(*private));
+    if (made == NULL || private == NULL) {
+        free(made);
+        free(private);
+        return status_fail_errno(status, ENOMEM, "server");
+    }
+    lock_init(&private->lock, LOCK_RANK_LEAF);
+    condition_init(&private->changed);
+    made->private = private;
+    made->config = config;
+    made->clock = clock_real();
+    made->metrics = &private->metrics;
+    made->methods = server_methods;
+    made->methods_count = server_methods_count;
+    made->started_ns = clock_monotonic_ns(made->clock);
+
+    /* The data directory is locked before any port is bound, so that a second process does not take a port and then fail. */
+    if (!open_parts(made, status) || !open_store(made, status) || !open_front(made, status) ||
+        !start_threads(made, status)) {
+        close_parts(made);
+        return false;
+    }
+    front_start(private->front);
+    health_set(made->health, SERVER_SERVING, "");
+    log_ready(made);
+    *server = made;
+    return true;
+}
+
+/* What needs no store. HTTP first of all, so that /healthz and /readyz answer during a long recovery. */
+static bool open_parts(struct server *server, struct status *status)
+{
+    struct server_private *const private = server->private;
+    const struct config *const config = server->config;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return status_fail_errno(status, errno, "limit of descriptors");
+    /* Kept for segments, the index and HTTP. */
+    const uint64_t kept = limit.rlim_cur / 4 < 1024 ? limit.rlim_cur / 4 : 1024;
+    const uint64_t descriptors_max = limit.rlim_cur - kept < (1 << 20) ? limit.rlim_cur - kept : 1 << 20;
+    if (!accept_guard_start(config->max_connections, descriptors_max, server->metrics, status))
+        return false;
+    private->guarded = true;
+    if (!health_new(&server->health, status) ||
+        !rpc_metrics_new(server->methods, server->methods_count, &server->rpc_metrics, status))
+        return false;
+    const struct http_config http = {.listen = config->http_listen,
+                                     .health = server->health,
+                                     .metrics = server->metrics,
+                                     .rpc_metrics = server->rpc_metrics};
+    if (config->http_listen[0] != '\0' && !http_start(&http, &private->http, status))
+        return false;
+    return buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, config->buffers, &server->buffers, status) &&
+           workers_new(&server->workers, status) &&
+           budget_new(config->request_memory_bytes, config->max_calls, server->metrics, &server->budget, status);
+}
+
+/* A lane has failed for good. From the committer. */
+static void writes_have_failed(void *argument, enum lane lane, const struct status *why)
+{
+    struct server *const server = argument;
+    (void)lane;
+    health_set(server->health, SERVER_READ_ONLY, why->message);
+}
+
+static bool open_store(struct server *server, struct status *status)
+{
+    const struct config *const config = server->config;
+    struct store_config store = {.io = io_posix(),
+                                 .clock = server->clock,
+                                 .metrics = server->metrics,
+                                 .buffers = server->buffers,
+                                 .directory = config->data};
+    store.segment_bytes[LANE_SMALL] = config->small_segment_bytes;
+    store.segment_bytes[LANE_LARGE] = config->large_segment_bytes;
+    struct recovery_report report = {0};
+    if (!durability_open(&store, writes_have_failed, server, &server->durability, &report, status))
+        return false;
+    server->store = durability_store(server->durability);
+    return upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns, &server->uploads,
+                            status);
+}
+
+static bool open_front(struct server *server, struct status *status)
+{
+    const struct config *const config = server->config;
+    grpc_log_install();
+    grpc_init();
+    server->private->grpc_ready = true;
+    const struct front_config front = {.server = server,
+                                       .metrics = server->metrics,
+                                       .methods = server->methods,
+                                       .methods_count = server->methods_count,
+                                       .listen = config->listen.items,
+                                       .listen_count = config->listen.count,
+                                       .grpc_memory_bytes = config->grpc_memory_bytes,
+                                       .max_calls = config->max_calls,
+                                       .max_streams = config->max_streams,
+                                       .keepalive_ns = config->keepalive_ns};
+    return front_new(&front, &server->private->front, status);
+}
+
+static void run_poller(void *argument)
+{
+    while (front_poll_step(argument))
+        continue;
+}
+
+static void run_worker(void *argument)
+{
+    while (workers_step(argument))
+        continue;
+}
+
+static void run_maintenance(void *argument);
+
+static bool start_threads(struct server *server, struct status *status)
+{
+    const struct config *const config = server->config;
+    /* Workers are nice, so that bulk reads and hashing do not hold up small calls. */
+    const struct {
+        const char *name;
+        int nice;
+        void (*run)(void *argument);
+        void *argument;
+        size_t count;
+    } table[THREAD_KINDS] = {
+        [THREADS_POLLERS] = {"cq", 0, run_poller, server->private->front, config->pollers},
+        [THREADS_WORKERS] = {"worker", WORKER_NICE, run_worker, server->workers, config->workers},
+        [THREADS_MAINTENANCE] = {"maint", 0, run_maintenance, server, 1},
+    };
+    for (size_t kind = 0; kind < THREAD_KINDS; kind++) {
+        struct thread_group *const group = &server->private->groups[kind];
+        group->threads = calloc(table[kind].count, sizeof(*group->threads));
+        if (group->threads == NULL)
+            return status_fail_errno(status, ENOMEM, "threads");
+        for (size_t i = 0; i < table[kind].count; i++) {
+            char name[THREAD_NAME_BYTES];
+            snprintf(name, sizeof(name), "%s-%zu", table[kind].name, i % 1000);
+            if (!thread_start(&group->threads[i], name, table[kind].nice, table[kind].run, table[kind].argument, status))
+                return false;
+            group->count++;
+        }
+    }
+    return true;
+}
+
+static void log_ready(struct server *server)
+{
+    const struct config *const config = server->config;
+    char addresses[LOG_TEXT_BYTES_MAX];
+    size_t length = 0;
+    for (size_t i = 0; i < config->listen.count && length < sizeof(addresses); i++)
+        length += (size_t)snprintf(addresses + length, sizeof(addresses) - length, "%s%s", i > 0 ? "," : "",
+                                   config->listen.items[i]);
+    struct log_text listen;
+    struct log_text http;
+    struct log_text data;
+    log_event(LOG_LEVEL_INFO, "ready",
+              "version=%s listen=%s port=%d http_listen=%s http_port=%d data=%s workers=%llu pollers=%llu start_ms=%lld",
+              VARVE_VERSION, log_quote(&listen, addresses), server_grpc_port(server),
+              log_quote(&http, config->http_listen), server_http_port(server), log_quote(&data, config->data),
+              (unsigned long long)config->workers, (unsigned long long)config->pollers,
+              (long long)((clock_monotonic_ns(server->clock) - server->started_ns) / NS_PER_MS));
+}
+
+/* ---- housekeeping */
+
+struct maintenance {
+    uint64_t begun;         /* calls, when it last looked */
+    int64_t busy_ns;        /* when it last saw one */
+    bool trimmed;           /* since then */
+    int64_t connections_ns; /* when it last counted them */
+};
+
+static void maintenance_step(struct server *server, struct maintenance *maintenance);
+static void give_memory_back_when_idle(struct server *server, struct maintenance *maintenance, int64_t now_ns);
+
+static void run_maintenance(void *argument)
+{
+    struct server *const server = argument;
+    struct server_private *const private = server->private;
+    struct maintenance maintenance = {.trimmed = true};
+    while (true) {
+        lock_acquire(&private->lock);
+        if (!private->stopping && !condition_wait_for(&private->changed, &private->lock, maintenance_pause_ns))
+            (void)0; /* the pause is over */
+        const bool stopping = private->stopping;
+        lock_release(&private->lock);
+        if (stopping)
+            return;
+        maintenance_step(server, &maintenance);
+    }
+}
+
+static void maintenance_step(struct server *server, struct maintenance *maintenance)
+{
+    const int64_t now_ns = clock_monotonic_ns(server->clock);
+    upload_table_step(server->uploads);
+    metrics_set(server->metrics, METRIC_BUFFERS_IN_USE, (int64_t)buffer_pool_in_use(server->buffers));
+    if (now_ns - maintenance->connections_ns >= connections_pause_ns) {
+        maintenance->connections_ns = now_ns;
+        accept_guard_step();
+    }
+    give_memory_back_when_idle(server, maintenance, now_ns);
+}
+
+static void give_memory_back_when_idle(struct server *server, struct maintenance *maintenance, int64_t now_ns)
+{
+    const uint64_t begun = front_begun(server->private->front);
+    if (begun != maintenance->begun || front_live(server->private->front) > 0) {
+        maintenance->begun = begun;
+        maintenance->busy_ns = now_ns;
+        maintenance->trimmed = false;
+    } else if (!maintenance->trimmed && now_ns - maintenance->busy_ns >= idle_ns) {
+        malloc_trim(0);
+        maintenance->trimmed = true;
+    }
+}
+
+/* ---- stopping */
+
+static void join(struct thread_group *group)
+{
+    for (size_t i = 0; i < group->count; i++)
+        thread_join(&group->threads[i]);
+    group->count = 0;
+}
+
+void server_stop(struct server *server)
+{
+    health_set(server->health, SERVER_DRAINING, "");
+    log_event(LOG_LEVEL_INFO, "draining", "calls=%zu", front_live(server->private->front));
+    front_drain(server->private->front, server->config->drain_ns);
+    close_parts(server);
+    log_event(LOG_LEVEL_INFO, "stopped", "exit=0");
+}
+
+/* In reverse order of server_start(), as far as it came. No call is in progress. */
+static void close_parts(struct server *server)
+{
+    struct server_private *const private = server->private;
+    lock_acquire(&private->lock);
+    private->stopping = true;
+    condition_broadcast(&private->changed);
+    lock_release(&private->lock);
+    join(&private->groups[THREADS_MAINTENANCE]);
+
+    if (server->workers != NULL)
+        workers_stop(server->workers);
+    join(&private->groups[THREADS_WORKERS]);
+    if (private->groups[THREADS_POLLERS].count > 0)
+        front_stop(private->front);
+    join(&private->groups[THREADS_POLLERS]);
+    front_free(private->front);
+    if (private->grpc_ready)
+        grpc_shutdown_blocking();
+
+    upload_table_free(server->uploads);
+    durability_close(server->durability);
+    budget_free(server->budget);
+    workers_free(server->workers);
+    buffer_pool_free(server->buffers);
+    http_stop(private->http);
+    rpc_metrics_free(server->rpc_metrics);
+    health_free(server->health);
+    if (private->guarded)
+        accept_guard_stop();
+    for (size_t kind = 0; kind < THREAD_KINDS; kind++)
+        free(private->groups[kind].threads);
+    condition_destroy(&private->changed);
+    lock_destroy(&private->lock);
+    free(private);
+    free(server);
+}
+
+enum server_state server_state(struct server *server)
+{
+    return health_state(server->health, NULL);
+}
+
+int server_grpc_port(struct server *server)
+{
+    return front_port(server->private->front);
+}
+
+int server_http_port(struct server *server)
+{
+    return server->private->http != NULL ? http_port(server->private->http) : 0;
+}
