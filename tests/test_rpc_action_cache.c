@@ -383,6 +383,7 @@ START_TEST(action_result_that_is_damaged_is_a_miss_and_can_be_stored_again)
         real_store_damage_action(&rig.real, &action, bytes_of(NULL, 0));
         expect_miss(&action);
         expect_miss(&action);
+        ck_assert_int_eq(metrics_get(&rig.store_metrics, METRIC_RECORDS_DAMAGED), 1); /* once */
         update_ok(&action, &result);
         expect_hit(&action, message_bytes(&result));
         byte_builder_free(&result);

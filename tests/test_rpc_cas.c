@@ -8,6 +8,7 @@
  * Method: over gRPC, with a real store; answers are taken apart with protobuf-c.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <zstd.h>
@@ -147,6 +148,7 @@ static int update_one(const struct digest *digest, struct bytes data, int compre
     ck_assert_uint_eq(seen->n_responses, 1);
     expect_digest(seen->responses[0]->digest, digest);
     const int code = seen->responses[0]->status->code;
+    snprintf(text, sizeof(text), "%s", seen->responses[0]->status->message);
     protobuf_c_message_free_unpacked(&seen->base, NULL);
     return code;
 }
@@ -365,6 +367,9 @@ START_TEST(batch_update_judges_each_entry_by_itself)
             ck_assert_int_eq(seen->responses[i]->status->code,
                              good ? STATUS_OK : STATUS_INVALID_ARGUMENT);
             ck_assert(good == (seen->responses[i]->status->message[0] == '\0'));
+            if (i == TOO_SHORT || i == TOO_LONG)
+                ck_assert_ptr_nonnull(
+                    strstr(seen->responses[i]->status->message, "300 bytes were sent"));
             if (i != NO_DIGEST)
                 expect_digest(seen->responses[i]->digest, &digests[i]);
             if (good)
@@ -498,6 +503,8 @@ START_TEST(batch_update_refuses_zstd_that_is_broken_or_of_another_size)
             }
             ck_assert_msg(update_one(&asked, message_bytes(&sent), ZSTD) == STATUS_INVALID_ARGUMENT,
                           "%d", wrong);
+            if (asked.size_bytes != digest.size_bytes)
+                ck_assert_msg(strstr(text, "decodes to") != NULL, "%s", text);
             expect_absent(&asked);
             byte_builder_free(&sent);
         }

@@ -61,6 +61,7 @@ static void take_page(struct walk *walk, struct bytes page)
             field.span.length == 0 ? bytes_of(NULL, 0) : wire_span_next(&field.span);
         if (field.number == 2) {
             ck_assert_uint_lt(data.length, TOKEN_MAX);
+            ASSERT(data.data != NULL);
             memcpy(walk->token, data.data, data.length);
             walk->token[data.length] = '\0';
             continue;

@@ -11,6 +11,7 @@
 
 static inline struct bytes message_bytes(const struct byte_builder *message)
 {
+    ASSERT(message->length == 0 || message->data != NULL);
     return bytes_of(message->data, message->length);
 }
 
