@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/failpoint.h"
 #include "base/log.h"
 
 /*
@@ -373,14 +372,12 @@ bool index_write(struct index *index,
         add_entry(index, &entries[i]);
     add_checkpoint(index, checkpoint);
 
-    FAILPOINT(index_before_batch);
     rocksdb_write(index->db, index->write_options, index->batch, &error);
     rocksdb_writebatch_clear(index->batch);
     if (error != NULL) {
         index->failed = true;
         return fail_from(error, "write to the index", status);
     }
-    FAILPOINT(index_after_batch);
     return true;
 }
 
