@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Durations counted in buckets that are 1/64 of their power of two wide, so that any quantile is exact to 1.6 %. */
+/*
+ * Durations counted in buckets that are 1/64 of their power of two wide, so that any quantile is
+ * exact to 1.6 %.
+ */
 #ifndef VARVE_BENCH_LATENCY_H
 #define VARVE_BENCH_LATENCY_H
 
@@ -39,7 +42,8 @@ static inline double latency_quantile_ns(const struct latency *latency, double q
             if (i < LATENCY_STEPS)
                 return (double)i;
             const unsigned power = i / LATENCY_STEPS + 5;
-            return (double)((UINT64_C(1) << power) + ((uint64_t)(i % LATENCY_STEPS) << (power - 6)));
+            return (double)((UINT64_C(1) << power) +
+                            ((uint64_t)(i % LATENCY_STEPS) << (power - 6)));
         }
         rank -= latency->counts[i];
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts a server of the Remote Execution API under load and measures: so many calls of one kind in flight, each followed
- * by the next, all driven by one thread over gRPC's C core. Speaks plain REAPI, so that any server can be compared.
- * bench/README.md tells how to run it.
+ * Puts a server of the Remote Execution API under load and measures: so many calls of one kind in
+ * flight, each followed by the next, all driven by one thread over gRPC's C core. Speaks plain
+ * REAPI, so that any server can be compared. bench/README.md tells how to run it.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -26,7 +26,12 @@
 #include "client/uuid.h"
 #include "proto/resource_name.h"
 
-enum { STATUS_CODES = 17, IN_FLIGHT_MAX = 10000, UNIQUE_TAIL_BYTES = 16, ANSWER_ARENA_BYTES = 16 << 20 };
+enum {
+    STATUS_CODES = 17,
+    IN_FLIGHT_MAX = 10000,
+    UNIQUE_TAIL_BYTES = 16,
+    ANSWER_ARENA_BYTES = 16 << 20
+};
 
 struct run;
 struct slot;
@@ -62,9 +67,9 @@ struct slot {
     uint64_t random;
     struct digest *digests; /* owned; per_call of them */
     struct batch_blob *blobs;
-    uint8_t *data;       /* owned; per_call blobs */
-    size_t offset;       /* of the next message of a stream up, or what came of a stream down */
-    char name[1024];     /* of a stream */
+    uint8_t *data;   /* owned; per_call blobs */
+    size_t offset;   /* of the next message of a stream up, or what came of a stream down */
+    char name[1024]; /* of a stream */
     bool stream_broken;
     size_t failed_entries; /* of the last batch: counted by their code */
 };
@@ -78,8 +83,8 @@ struct totals {
 struct run {
     struct settings settings;
     struct client *client;
-    uint8_t *pattern;          /* owned; size_bytes of noise that every blob begins with */
-    EVP_MD_CTX *pattern_hash;  /* owned; over all of it but the tail */
+    uint8_t *pattern;         /* owned; size_bytes of noise that every blob begins with */
+    EVP_MD_CTX *pattern_hash; /* owned; over all of it but the tail */
     struct lock maker;
     EVP_MD_CTX *scratch_hash;  /* owned; guarded by maker */
     struct digest *population; /* owned */
@@ -87,7 +92,7 @@ struct run {
     uint64_t salt;             /* of this run */
 
     _Atomic bool measuring, stopping;
-    _Atomic size_t live; /* slots with a call in flight */
+    _Atomic size_t live;  /* slots with a call in flight */
     struct totals totals; /* of the network thread; read when it has stopped */
     struct status first_error;
 
@@ -104,7 +109,10 @@ static bool prepare(struct run *run, struct status *status);
 static void measure(struct run *run, struct cpu *cpu, double *seconds);
 static void print_result(const struct run *run, const struct cpu *cpu, double seconds);
 
-/* ---- blobs: noise with a number at its end, so that a new one costs the hash of its last bytes alone */
+/*
+ * ---- blobs: noise with a number at its end, so that a new one costs the hash of its last bytes
+ * alone
+ */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -117,7 +125,8 @@ static uint64_t next_random(uint64_t *state)
 
 static size_t tail_bytes(const struct run *run)
 {
-    return run->settings.size_bytes < UNIQUE_TAIL_BYTES ? run->settings.size_bytes : UNIQUE_TAIL_BYTES;
+    return run->settings.size_bytes < UNIQUE_TAIL_BYTES ? run->settings.size_bytes
+                                                        : UNIQUE_TAIL_BYTES;
 }
 
 static bool make_pattern(struct run *run, struct status *status)
@@ -140,7 +149,10 @@ static bool make_pattern(struct run *run, struct status *status)
 }
 
 /* The tail and the digest of blob `number` of a family (salt). */
-static void make_blob(struct run *run, uint64_t salt, uint64_t number, uint8_t tail[UNIQUE_TAIL_BYTES],
+static void make_blob(struct run *run,
+                      uint64_t salt,
+                      uint64_t number,
+                      uint8_t tail[UNIQUE_TAIL_BYTES],
                       struct digest *digest)
 {
     const uint64_t words[2] = {number, salt};
@@ -158,7 +170,10 @@ static void make_blob(struct run *run, uint64_t salt, uint64_t number, uint8_t t
 }
 
 /* Bytes [offset, offset + length) of a blob with this tail. */
-static void copy_blob(const struct run *run, const uint8_t tail[UNIQUE_TAIL_BYTES], size_t offset, size_t length,
+static void copy_blob(const struct run *run,
+                      const uint8_t tail[UNIQUE_TAIL_BYTES],
+                      size_t offset,
+                      size_t length,
                       uint8_t *to)
 {
     const size_t tail_start = run->settings.size_bytes - tail_bytes(run);
@@ -173,18 +188,23 @@ static void copy_blob(const struct run *run, const uint8_t tail[UNIQUE_TAIL_BYTE
 
 static void slot_done(void *argument, const struct status *status, grpc_byte_buffer *reply);
 static void slot_next(struct slot *slot);
-static void slot_finish(struct slot *slot, const struct status *status, size_t blobs_right, size_t blobs_asked);
+static void slot_finish(struct slot *slot,
+                        const struct status *status,
+                        size_t blobs_right,
+                        size_t blobs_asked);
 static void stream_sent(void *argument, struct client_call *call);
 static void stream_received(void *argument, struct client_call *call, grpc_byte_buffer *message);
 
-static const struct client_call_handlers handlers = {
-    .sent = stream_sent, .received = stream_received, .done = slot_done};
+static const struct client_call_handlers handlers = {.sent = stream_sent,
+                                                     .received = stream_received,
+                                                     .done = slot_done};
 
 static struct client_call_options call_options(struct slot *slot, const char *method)
 {
     return (struct client_call_options){
         .method = method,
-        .timeout_ns = client_stream_timeout_ns(slot->run->client, (int64_t)slot->run->settings.size_bytes),
+        .timeout_ns =
+            client_stream_timeout_ns(slot->run->client, (int64_t)slot->run->settings.size_bytes),
         .loop = NULL,
         .handlers = &handlers,
         .argument = slot,
@@ -209,11 +229,13 @@ static void start_put_batch(struct slot *slot)
     for (size_t i = 0; i < run->settings.per_call; i++) {
         uint8_t tail[UNIQUE_TAIL_BYTES];
         make_blob(run, run->salt, atomic_fetch_add(&run->unique, 1), tail, &slot->blobs[i].digest);
-        memcpy(slot->data + (i + 1) * size - tail_bytes(run), tail, tail_bytes(run)); /* the rest stays as it is */
+        memcpy(slot->data + (i + 1) * size - tail_bytes(run), tail,
+               tail_bytes(run)); /* the rest stays as it is */
         slot->blobs[i].data = bytes_of(slot->data + i * size, size);
     }
     start_unary(slot, METHOD_BATCH_UPDATE_BLOBS,
-                batch_update_request(client_instance_name(run->client), slot->blobs, run->settings.per_call));
+                batch_update_request(client_instance_name(run->client), slot->blobs,
+                                     run->settings.per_call));
 }
 
 static size_t check_batch(struct slot *slot, grpc_byte_buffer *reply, enum batch_response_kind kind)
@@ -235,7 +257,8 @@ static size_t check_batch(struct slot *slot, grpc_byte_buffer *reply, enum batch
         if (!more)
             continue;
         if (entry.result.code == STATUS_OK &&
-            (kind == BATCH_UPDATE_RESPONSE || entry.data.length == slot->run->settings.size_bytes)) {
+            (kind == BATCH_UPDATE_RESPONSE ||
+             entry.data.length == slot->run->settings.size_bytes)) {
             right++;
         } else if (entry.result.code != STATUS_OK) {
             slot->failed_entries++;
@@ -347,7 +370,8 @@ static grpc_byte_buffer *next_chunk(struct slot *slot, enum client_call_more *mo
     copy_blob(slot->run, slot->data, offset, length, GRPC_SLICE_START_PTR(data));
     slot->offset += length;
     *more = slot->offset == settings->size_bytes ? CLIENT_CALL_LAST : CLIENT_CALL_MORE;
-    return write_request_message(offset == 0 ? slot->name : NULL, offset, data, *more == CLIENT_CALL_LAST);
+    return write_request_message(offset == 0 ? slot->name : NULL, offset, data,
+                                 *more == CLIENT_CALL_LAST);
 }
 
 static void start_put_stream(struct slot *slot)
@@ -356,8 +380,8 @@ static void start_put_stream(struct slot *slot)
     char uuid[UUID_TEXT_BYTES];
     uuid_random(uuid);
     make_blob(run, run->salt, atomic_fetch_add(&run->unique, 1), slot->data, &slot->digests[0]);
-    ASSERT(resource_name_format(slot->name, sizeof(slot->name), client_instance_name(run->client), uuid,
-                                COMPRESSOR_IDENTITY, &slot->digests[0]));
+    ASSERT(resource_name_format(slot->name, sizeof(slot->name), client_instance_name(run->client),
+                                uuid, COMPRESSOR_IDENTITY, &slot->digests[0]));
     slot->offset = 0;
     enum client_call_more more;
     grpc_byte_buffer *first = next_chunk(slot, &more);
@@ -383,7 +407,8 @@ static size_t check_put_stream(struct slot *slot, grpc_byte_buffer *reply)
     int64_t committed_bytes;
     bool complete;
     struct status status = {0};
-    const bool ok = write_status_response(message_view_list(&view), &committed_bytes, &complete, &status);
+    const bool ok =
+        write_status_response(message_view_list(&view), &committed_bytes, &complete, &status);
     message_view_free(&view);
     return ok && committed_bytes == (int64_t)slot->run->settings.size_bytes ? 1 : 0;
 }
@@ -392,8 +417,8 @@ static void start_get_stream(struct slot *slot)
 {
     struct run *run = slot->run;
     const size_t chosen = (size_t)(next_random(&slot->random) % run->settings.population);
-    ASSERT(resource_name_format(slot->name, sizeof(slot->name), client_instance_name(run->client), NULL,
-                                COMPRESSOR_IDENTITY, &run->population[chosen]));
+    ASSERT(resource_name_format(slot->name, sizeof(slot->name), client_instance_name(run->client),
+                                NULL, COMPRESSOR_IDENTITY, &run->population[chosen]));
     slot->offset = 0;
     slot->stream_broken = false;
     grpc_slice body = read_request(slot->name, 0);
@@ -426,22 +451,27 @@ static void stream_received(void *argument, struct client_call *call, grpc_byte_
 }
 
 static const struct work works[] = {
-    {"put-batch", "BatchUpdateBlobs of new blobs, --per-call in each", false, true, start_put_batch, check_put_batch},
-    {"put-stream", "ByteStream.Write of a new blob", false, true, start_put_stream, check_put_stream},
-    {"find-present", "FindMissingBlobs of --per-call blobs that are there", true, false, start_find_present,
-     check_find_present},
-    {"find-absent", "FindMissingBlobs of --per-call blobs that are not", false, false, start_find_absent, check_find_absent},
-    {"get-batch", "BatchReadBlobs of --per-call blobs", true, true, start_get_batch, check_get_batch},
+    {"put-batch", "BatchUpdateBlobs of new blobs, --per-call in each", false, true, start_put_batch,
+     check_put_batch},
+    {"put-stream", "ByteStream.Write of a new blob", false, true, start_put_stream,
+     check_put_stream},
+    {"find-present", "FindMissingBlobs of --per-call blobs that are there", true, false,
+     start_find_present, check_find_present},
+    {"find-absent", "FindMissingBlobs of --per-call blobs that are not", false, false,
+     start_find_absent, check_find_absent},
+    {"get-batch", "BatchReadBlobs of --per-call blobs", true, true, start_get_batch,
+     check_get_batch},
     {"get-stream", "ByteStream.Read of a blob", true, true, start_get_stream, NULL},
-    {"capabilities", "GetCapabilities: what a call costs that does nothing", false, false, start_capabilities,
-     check_capabilities},
+    {"capabilities", "GetCapabilities: what a call costs that does nothing", false, false,
+     start_capabilities, check_capabilities},
 };
 
 static void slot_done(void *argument, const struct status *status, grpc_byte_buffer *reply)
 {
     struct slot *slot = argument;
     const struct settings *settings = &slot->run->settings;
-    const bool stream = settings->work->start == start_put_stream || settings->work->start == start_get_stream;
+    const bool stream =
+        settings->work->start == start_put_stream || settings->work->start == start_get_stream;
     const size_t asked = stream ? 1 : settings->per_call;
     size_t right = 0;
     if (reply != NULL) {
@@ -454,7 +484,10 @@ static void slot_done(void *argument, const struct status *status, grpc_byte_buf
     slot_next(slot);
 }
 
-static void slot_finish(struct slot *slot, const struct status *status, size_t blobs_right, size_t blobs_asked)
+static void slot_finish(struct slot *slot,
+                        const struct status *status,
+                        size_t blobs_right,
+                        size_t blobs_asked)
 {
     struct run *run = slot->run;
     if (status->code != STATUS_OK && run->first_error.code == STATUS_OK)
@@ -474,8 +507,8 @@ static void slot_finish(struct slot *slot, const struct status *status, size_t b
 }
 
 /*
- * The next call from here would nest deeper and deeper if calls failed at once, without gRPC; they fail at once only
- * without memory, and then the run is over anyway.
+ * The next call from here would nest deeper and deeper if calls failed at once, without gRPC; they
+ * fail at once only without memory, and then the run is over anyway.
  */
 static void slot_next(struct slot *slot)
 {
@@ -496,28 +529,34 @@ static void slot_next(struct slot *slot)
 int main(int argc, char **argv)
 {
     client_prepare_process();
-    struct run *run = calloc(1, sizeof(*run));
-    if (run == NULL || !parse_arguments(&run->settings, argc, argv))
+    struct run run = {0};
+    if (!parse_arguments(&run.settings, argc, argv))
         return 2;
-    lock_init(&run->lock, LOCK_RANK_LEAF);
-    lock_init(&run->maker, LOCK_RANK_LEAF);
-    condition_init(&run->idle);
+    lock_init(&run.lock, LOCK_RANK_LEAF);
+    lock_init(&run.maker, LOCK_RANK_LEAF);
+    condition_init(&run.idle);
     struct client_options options = client_options_default();
     options.tool_name = "varve-load";
-    options.instance_name = run->settings.instance;
-    options.connections = run->settings.connections;
-    options.call_timeout_ns = (int64_t)(run->settings.timeout_seconds * (double)NS_PER_S);
+    options.instance_name = run.settings.instance;
+    options.connections = run.settings.connections;
+    options.call_timeout_ns = (int64_t)(run.settings.timeout_seconds * (double)NS_PER_S);
     struct status status = {0};
-    if (!client_connect(run->settings.server, &options, &run->client, &status) || !prepare(run, &status)) {
-        fprintf(stderr, "load: %s\n", status.message);
-        return 1;
-    }
     struct cpu cpu;
     double seconds;
-    measure(run, &cpu, &seconds);
-    client_close(run->client);
-    print_result(run, &cpu, seconds);
-    const bool good = run->first_error.code == STATUS_OK && run->totals.wrong == 0 && run->totals.calls > 0;
+    bool good = client_connect(run.settings.server, &options, &run.client, &status);
+    if (good && prepare(&run, &status)) {
+        measure(&run, &cpu, &seconds);
+        print_result(&run, &cpu, seconds);
+        good = run.first_error.code == STATUS_OK && run.totals.wrong == 0 && run.totals.calls > 0;
+    } else {
+        fprintf(stderr, "load: %s\n", status.message);
+        good = false;
+    }
+    client_close(run.client);
+    free(run.pattern);
+    EVP_MD_CTX_free(run.pattern_hash);
+    EVP_MD_CTX_free(run.scratch_hash);
+    free(run.population);
     return good ? 0 : 1;
 }
 
@@ -603,7 +642,10 @@ static double client_cpu_seconds(void)
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-/* utime and stime of all its threads, fields 14 and 15; the name in field 2 may have anything in it but the last ')'. */
+/*
+ * utime and stime of all its threads, fields 14 and 15; the name in field 2 may have anything in it
+ * but the last ')'.
+ */
 static double process_cpu_seconds(pid_t pid)
 {
     char path[64], text[1024];
@@ -617,7 +659,8 @@ static double process_cpu_seconds(pid_t pid)
     const char *behind_name = strrchr(text, ')');
     unsigned long long user, kernel;
     if (behind_name == NULL ||
-        sscanf(behind_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &kernel) != 2)
+        sscanf(behind_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
+               &kernel) != 2)
         return NAN;
     return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
@@ -626,13 +669,15 @@ static struct cpu cpu_now(const struct settings *settings)
 {
     return (struct cpu){
         .client_seconds = client_cpu_seconds(),
-        .server_seconds = settings->server_pid > 0 ? process_cpu_seconds(settings->server_pid) : NAN,
+        .server_seconds =
+            settings->server_pid > 0 ? process_cpu_seconds(settings->server_pid) : NAN,
     };
 }
 
 static void sleep_seconds(double seconds)
 {
-    struct timespec left = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
+    struct timespec left = {.tv_sec = (time_t)seconds,
+                            .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
     while (nanosleep(&left, &left) != 0 && errno == EINTR)
         continue;
 }
@@ -685,7 +730,8 @@ static const char usage[] =
     "  --seconds S         measured; 5\n"
     "  --warm-up S         before that, not measured; 1\n"
     "  --timeout S         of one call; 60\n"
-    "  --population N      blobs that are read or found; uploaded first where they are missing; 1000\n"
+    "  --population N      blobs that are read or found; uploaded first where they are missing; "
+    "1000\n"
     "  --seed N            of the population; 1\n"
     "  --instance NAME     empty if it is not given\n"
     "  --server-pid PID    adds the server's CPU time\n"
@@ -693,9 +739,22 @@ static const char usage[] =
     "works:\n";
 
 enum {
-    OPTION_SERVER = 256, OPTION_WORK, OPTION_SIZE, OPTION_PER_CALL, OPTION_CHUNK, OPTION_IN_FLIGHT, OPTION_CONNECTIONS,
-    OPTION_SECONDS, OPTION_WARM_UP, OPTION_TIMEOUT, OPTION_POPULATION, OPTION_SEED, OPTION_INSTANCE, OPTION_SERVER_PID,
-    OPTION_JSON, OPTION_HELP
+    OPTION_SERVER = 256,
+    OPTION_WORK,
+    OPTION_SIZE,
+    OPTION_PER_CALL,
+    OPTION_CHUNK,
+    OPTION_IN_FLIGHT,
+    OPTION_CONNECTIONS,
+    OPTION_SECONDS,
+    OPTION_WARM_UP,
+    OPTION_TIMEOUT,
+    OPTION_POPULATION,
+    OPTION_SEED,
+    OPTION_INSTANCE,
+    OPTION_SERVER_PID,
+    OPTION_JSON,
+    OPTION_HELP
 };
 
 static const struct option long_options[] = {
@@ -724,7 +783,8 @@ static bool parse_size(const char *text, uint64_t min, uint64_t max, size_t *siz
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     const unsigned shift = *end == 'k' ? 10 : *end == 'm' ? 20 : 0;
-    if (errno != 0 || end == text || text[0] == '-' || (shift == 0 ? *end : end[1]) != '\0' || value > max >> shift)
+    if (errno != 0 || end == text || text[0] == '-' || (shift == 0 ? *end : end[1]) != '\0' ||
+        value > max >> shift)
         return false;
     value <<= shift;
     *size = (size_t)value;
@@ -735,7 +795,8 @@ static bool parse_seconds(const char *text, double min, double *seconds)
 {
     char *end;
     *seconds = strtod(text, &end);
-    return end != text && *end == '\0' && isfinite(*seconds) && *seconds >= min && *seconds <= 86400;
+    return end != text && *end == '\0' && isfinite(*seconds) && *seconds >= min &&
+           *seconds <= 86400;
 }
 
 static const struct work *find_work(const char *name)
@@ -837,7 +898,8 @@ static bool parse_arguments(struct settings *settings, int argc, char **argv)
         fprintf(stderr, "load: --population must be at least --per-call\n");
         return false;
     }
-    const bool batches = settings->work->start == start_put_batch || settings->work->start == start_get_batch;
+    const bool batches =
+        settings->work->start == start_put_batch || settings->work->start == start_get_batch;
     if (batches && settings->per_call * (settings->size_bytes + BATCH_PACKER_ENTRY_OVERHEAD_BYTES) >
                        CLIENT_MESSAGE_BYTES_MAX) {
         fprintf(stderr, "load: --per-call blobs of --size are more than a message may have\n");
@@ -851,12 +913,15 @@ static void print_text(const struct run *run, const struct cpu *cpu, double seco
     const struct settings *settings = &run->settings;
     const struct totals *totals = &run->totals;
     const double calls = (double)totals->calls;
-    printf("%s size=%zu per_call=%zu in_flight=%zu connections=%zu seconds=%.1f\n", settings->work->name,
-           settings->size_bytes, settings->per_call, settings->in_flight, settings->connections, seconds);
-    printf("  calls/s %.0f   blobs/s %.0f   MB/s %.1f\n", calls / seconds, (double)totals->blobs / seconds,
-           (double)totals->bytes / seconds / 1e6);
-    printf("  ms: p50 %.3f   p99 %.3f   p99.9 %.3f   max %.3f\n", latency_quantile_ns(&totals->latency, 0.5) / 1e6,
-           latency_quantile_ns(&totals->latency, 0.99) / 1e6, latency_quantile_ns(&totals->latency, 0.999) / 1e6,
+    printf("%s size=%zu per_call=%zu in_flight=%zu connections=%zu seconds=%.1f\n",
+           settings->work->name, settings->size_bytes, settings->per_call, settings->in_flight,
+           settings->connections, seconds);
+    printf("  calls/s %.0f   blobs/s %.0f   MB/s %.1f\n", calls / seconds,
+           (double)totals->blobs / seconds, (double)totals->bytes / seconds / 1e6);
+    printf("  ms: p50 %.3f   p99 %.3f   p99.9 %.3f   max %.3f\n",
+           latency_quantile_ns(&totals->latency, 0.5) / 1e6,
+           latency_quantile_ns(&totals->latency, 0.99) / 1e6,
+           latency_quantile_ns(&totals->latency, 0.999) / 1e6,
            (double)totals->latency.max_ns / 1e6);
     printf("  cpu seconds: client %.2f (%.1f us a call)", cpu->client_seconds,
            calls > 0 ? cpu->client_seconds / calls * 1e6 : 0);
@@ -874,7 +939,8 @@ static void print_text(const struct run *run, const struct cpu *cpu, double seco
         printf(" wrong answers about %" PRIu64 " blobs", totals->wrong);
     printf("%s\n", errors > 0 ? "" : " none");
     if (run->first_error.code != STATUS_OK)
-        printf("  first error: %s (%s)\n", run->first_error.message, status_code_name(run->first_error.code));
+        printf("  first error: %s (%s)\n", run->first_error.message,
+               status_code_name(run->first_error.code));
 }
 
 static void print_json(const struct run *run, const struct cpu *cpu, double seconds)

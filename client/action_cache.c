@@ -20,10 +20,11 @@ static grpc_slice request(struct bytes instance,
                           uint32_t function_field)
 {
     const size_t digest_bytes = digest_message_size(action);
-    const size_t length = (instance.length > 0 ? wire_bytes_field_size(FIELD_INSTANCE_NAME, instance.length) : 0) +
-                          wire_bytes_field_size(FIELD_ACTION_DIGEST, digest_bytes) +
-                          (result != NULL ? wire_bytes_field_size(FIELD_ACTION_RESULT, result->length) : 0) +
-                          wire_varint_field_size(function_field, action->function);
+    const size_t length =
+        (instance.length > 0 ? wire_bytes_field_size(FIELD_INSTANCE_NAME, instance.length) : 0) +
+        wire_bytes_field_size(FIELD_ACTION_DIGEST, digest_bytes) +
+        (result != NULL ? wire_bytes_field_size(FIELD_ACTION_RESULT, result->length) : 0) +
+        wire_varint_field_size(function_field, action->function);
     grpc_slice slice = grpc_slice_malloc(length);
     uint8_t *to = GRPC_SLICE_START_PTR(slice);
     if (instance.length > 0)
@@ -47,7 +48,8 @@ bool action_cache_get(struct client *client,
     grpc_byte_buffer *reply;
     struct status failure = {0};
     if (!unary_call(client, METHOD_GET_ACTION_RESULT,
-                    request(client_instance_name(client), action, NULL, FIELD_GET_FUNCTION), &reply, &failure)) {
+                    request(client_instance_name(client), action, NULL, FIELD_GET_FUNCTION), &reply,
+                    &failure)) {
         *found = false;
         if (failure.code == STATUS_NOT_FOUND)
             return true;
@@ -57,7 +59,8 @@ bool action_cache_get(struct client *client,
     *result = message_flat(reply, result_length);
     grpc_byte_buffer_destroy(reply);
     *found = true;
-    return *result != NULL || status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for an action result");
+    return *result != NULL ||
+           status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for an action result");
 }
 
 bool action_cache_update(struct client *client,
@@ -67,7 +70,8 @@ bool action_cache_update(struct client *client,
 {
     grpc_byte_buffer *reply;
     if (!unary_call(client, METHOD_UPDATE_ACTION_RESULT,
-                    request(client_instance_name(client), action, &result, FIELD_UPDATE_FUNCTION), &reply, status))
+                    request(client_instance_name(client), action, &result, FIELD_UPDATE_FUNCTION),
+                    &reply, status))
         return false;
     grpc_byte_buffer_destroy(reply);
     return true;

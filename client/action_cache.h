@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Action results of a server, as encoded ActionResult messages: what is stored and returned is never re-encoded. */
+/*
+ * Action results of a server, as encoded ActionResult messages: what is stored and returned is
+ * never re-encoded.
+ */
 #ifndef VARVE_CLIENT_ACTION_CACHE_H
 #define VARVE_CLIENT_ACTION_CACHE_H
 
@@ -7,7 +10,8 @@
 #include "client/connection.h"
 
 /*
- * *result: freed by the caller with free(); set when *found. "Not there" is no failure. Waits for the answer.
+ * *result: freed by the caller with free(); set when *found. "Not there" is no failure. Waits for
+ * the answer.
  */
 MUST_CHECK bool action_cache_get(struct client *client,
                                  const struct digest *action,

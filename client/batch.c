@@ -11,7 +11,7 @@ enum { ANSWER_ARENA_BYTES = CLIENT_MESSAGE_BYTES_MAX };
 
 /* One of the three calls while it is on its way. */
 struct batch_call {
-    const struct digest *digests; /* of find missing and read; borrowed */
+    const struct digest *digests;   /* of find missing and read; borrowed */
     const struct batch_blob *blobs; /* of update; borrowed */
     size_t count;
     bool *missing;          /* borrowed */
@@ -30,7 +30,9 @@ static bool start(struct client *client,
 static void unary_done(void *argument, const struct status *status, grpc_byte_buffer *reply);
 static bool take_missing(struct batch_call *call, struct bytes_list message, struct status *status);
 static bool take_entries(struct batch_call *call, struct bytes_list message, struct status *status);
-static void take_read_entry(struct batch_call *call, size_t index, const struct batch_response_entry *entry);
+static void take_read_entry(struct batch_call *call,
+                            size_t index,
+                            const struct batch_response_entry *entry);
 static const struct digest *digest_at(const struct batch_call *call, size_t index);
 
 bool find_missing_start(struct client *client,
@@ -42,8 +44,11 @@ bool find_missing_start(struct client *client,
                         struct status *status)
 {
     ASSERT(count > 0 && count <= FIND_MISSING_PAGE_MAX);
-    const struct batch_call call = {
-        .digests = digests, .missing = missing, .count = count, .done = done, .take_answer = take_missing};
+    const struct batch_call call = {.digests = digests,
+                                    .missing = missing,
+                                    .count = count,
+                                    .done = done,
+                                    .take_answer = take_missing};
     return start(client, loop, METHOD_FIND_MISSING_BLOBS,
                  find_missing_request(client_instance_name(client), digests, count), &call, status);
 }
@@ -57,8 +62,11 @@ bool batch_update_start(struct client *client,
                         struct status *status)
 {
     ASSERT(count > 0);
-    const struct batch_call call = {
-        .blobs = blobs, .results = results, .count = count, .done = done, .take_answer = take_entries};
+    const struct batch_call call = {.blobs = blobs,
+                                    .results = results,
+                                    .count = count,
+                                    .done = done,
+                                    .take_answer = take_entries};
     return start(client, loop, METHOD_BATCH_UPDATE_BLOBS,
                  batch_update_request(client_instance_name(client), blobs, count), &call, status);
 }
@@ -125,7 +133,10 @@ static void unary_done(void *argument, const struct status *status, grpc_byte_bu
     done.done(done.argument, &result);
 }
 
-/* Names those that are missing, in any order: a map from digest to "asked", then the answer, then each asked one. */
+/*
+ * Names those that are missing, in any order: a map from digest to "asked", then the answer, then
+ * each asked one.
+ */
 static bool take_missing(struct batch_call *call, struct bytes_list message, struct status *status)
 {
     struct digest_map map = {0};
@@ -151,7 +162,8 @@ static bool take_missing(struct batch_call *call, struct bytes_list message, str
 /* Entries come in any order; those that were not asked for, and second ones, are passed over. */
 static bool take_entries(struct batch_call *call, struct bytes_list message, struct status *status)
 {
-    const enum batch_response_kind kind = call->blobs != NULL ? BATCH_UPDATE_RESPONSE : BATCH_READ_RESPONSE;
+    const enum batch_response_kind kind =
+        call->blobs != NULL ? BATCH_UPDATE_RESPONSE : BATCH_READ_RESPONSE;
     struct digest_map map = {0};
     struct arena arena;
     arena_init(&arena, ANSWER_ARENA_BYTES);
@@ -163,7 +175,8 @@ static bool take_entries(struct batch_call *call, struct bytes_list message, str
             ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for an answer");
         else if (is_new)
             *number = i + 1; /* 0: its answer has been taken */
-        status_fail(&call->results[i], STATUS_UNKNOWN, "the server's answer says nothing of this blob");
+        status_fail(&call->results[i], STATUS_UNKNOWN,
+                    "the server's answer says nothing of this blob");
     }
     struct wire_reader reader;
     wire_reader_init(&reader, wire_span_of_list(message));
@@ -184,7 +197,9 @@ static bool take_entries(struct batch_call *call, struct bytes_list message, str
     return ok;
 }
 
-static void take_read_entry(struct batch_call *call, size_t index, const struct batch_response_entry *entry)
+static void take_read_entry(struct batch_call *call,
+                            size_t index,
+                            const struct batch_response_entry *entry)
 {
     struct status *result = &call->results[index];
     const struct digest *asked = digest_at(call, index);
@@ -193,7 +208,8 @@ static void take_read_entry(struct batch_call *call, size_t index, const struct 
         return;
     }
     if (entry->data.length != (uint64_t)asked->size_bytes) {
-        status_fail(result, STATUS_DATA_LOSS, "the server sent %zu bytes of it", entry->data.length);
+        status_fail(result, STATUS_DATA_LOSS, "the server sent %zu bytes of it",
+                    entry->data.length);
         return;
     }
     uint8_t *data = malloc(entry->data.length + 1);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls with many digests at once, in an event loop: FindMissingBlobs, BatchUpdateBlobs, BatchReadBlobs; each is one
- * RPC, tried again as the client's policy says. What to put in one is the caller's business (client/batch_packer.h).
+ * Calls with many digests at once, in an event loop: FindMissingBlobs, BatchUpdateBlobs,
+ * BatchReadBlobs; each is one RPC, tried again as the client's policy says. What to put in one is
+ * the caller's business (client/batch_packer.h).
  *
- * done comes once, never from inside the start. Its status is that of the whole call; when it is OK, each entry has a
- * result of its own. Entries belong to the caller and stay untouched by it until done.
+ * done comes once, never from inside the start. Its status is that of the whole call; when it is
+ * OK, each entry has a result of its own. Entries belong to the caller and stay untouched by it
+ * until done.
  */
 #ifndef VARVE_CLIENT_BATCH_H
 #define VARVE_CLIENT_BATCH_H
@@ -19,7 +21,10 @@ struct batch_done {
     void *argument;
 };
 
-/* Digests in one request: below 2 MiB with 64-digit hashes, so that request and answer fit any receiver. */
+/*
+ * Digests in one request: below 2 MiB with 64-digit hashes, so that request and answer fit any
+ * receiver.
+ */
 enum { FIND_MISSING_PAGE_MAX = 20000 };
 
 /* missing[i] is set for each digest. count: 1 to FIND_MISSING_PAGE_MAX; a digest may come twice. */
@@ -32,7 +37,8 @@ MUST_CHECK bool find_missing_start(struct client *client,
                                    struct status *status);
 
 /*
- * results[i] for each blob: as the server says, or UNKNOWN (retryable) when it said nothing of this blob.
+ * results[i] for each blob: as the server says, or UNKNOWN (retryable) when it said nothing of this
+ * blob.
  * count: 1 or more.
  */
 MUST_CHECK bool batch_update_start(struct client *client,
@@ -44,8 +50,9 @@ MUST_CHECK bool batch_update_start(struct client *client,
                                    struct status *status);
 
 /*
- * results[i] for each digest, as above, and DATA_LOSS for bytes that are not the digest's; where it is OK, take() has
- * been called with the verified bytes (borrowed for the call). count: 1 or more; digests differ.
+ * results[i] for each digest, as above, and DATA_LOSS for bytes that are not the digest's; where it
+ * is OK, take() has been called with the verified bytes (borrowed for the call). count: 1 or more;
+ * digests differ.
  */
 struct batch_read_sink {
     void (*take)(void *argument, size_t index, struct bytes data);

@@ -24,9 +24,11 @@ struct batch_packer_limits batch_packer_limits_default(void)
     };
 }
 
-bool batch_packer_limits_lower(struct batch_packer_limits *limits, int64_t announced_batch_bytes_max)
+bool batch_packer_limits_lower(struct batch_packer_limits *limits,
+                               int64_t announced_batch_bytes_max)
 {
-    if (announced_batch_bytes_max <= 0 || (uint64_t)announced_batch_bytes_max >= limits->batch_bytes_max)
+    if (announced_batch_bytes_max <= 0 ||
+        (uint64_t)announced_batch_bytes_max >= limits->batch_bytes_max)
         return true;
     limits->batch_bytes_max = (uint64_t)announced_batch_bytes_max;
     if (limits->batch_bytes_max <= limits->entry_overhead_bytes)
@@ -42,14 +44,16 @@ bool batch_packer_new(const struct batch_packer_limits *limits,
                       struct status *status)
 {
     if (limits->entry_overhead_bytes == 0)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "entries of a batch have no overhead of 0 bytes");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "entries of a batch have no overhead of 0 bytes");
     if (limits->batch_bytes_max < limits->entry_overhead_bytes ||
         limits->batched_blob_bytes_max > limits->batch_bytes_max - limits->entry_overhead_bytes)
-        return status_fail(status, STATUS_INVALID_ARGUMENT,
-                           "blobs of %llu bytes with %llu of overhead do not fit into batches of %llu",
-                           (unsigned long long)limits->batched_blob_bytes_max,
-                           (unsigned long long)limits->entry_overhead_bytes,
-                           (unsigned long long)limits->batch_bytes_max);
+        return status_fail(
+            status, STATUS_INVALID_ARGUMENT,
+            "blobs of %llu bytes with %llu of overhead do not fit into batches of %llu",
+            (unsigned long long)limits->batched_blob_bytes_max,
+            (unsigned long long)limits->entry_overhead_bytes,
+            (unsigned long long)limits->batch_bytes_max);
     struct batch_packer *packer = calloc(1, sizeof(*packer));
     if (packer == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a batch");

@@ -15,9 +15,10 @@ struct client_op {
 };
 
 /*
- * Of the handlers' thread alone, once it is started: `pending` counts the ops that have not come back to it, and is
- * what keeps the call alive. The ops that a start posts are counted before the first is posted, since the
- * first may come back, on another thread, while the second is being posted.
+ * Of the handlers' thread alone, once it is started: `pending` counts the ops that have not come
+ * back to it, and is what keeps the call alive. The ops that a start posts are counted before the
+ * first is posted, since the first may come back, on another thread, while the second is being
+ * posted.
  */
 struct client_call {
     struct client *client;   /* borrowed */
@@ -47,7 +48,10 @@ static void op_init(struct client_op *op,
                     void (*completed)(struct client_call *call, bool ok));
 static void op_complete(struct client_tag *tag, bool ok);
 static void op_run(struct event *event);
-static void start_batch(struct client_call *call, const grpc_op *ops, size_t count, struct client_op *op);
+static void start_batch(struct client_call *call,
+                        const grpc_op *ops,
+                        size_t count,
+                        struct client_op *op);
 static grpc_op op_send_metadata(struct client_call *call);
 static grpc_op op_send_message(struct client_call *call);
 static grpc_op op_receive_status(struct client_call *call);
@@ -169,11 +173,11 @@ static struct client_call *call_new(struct client *client,
     op_init(&call->receive, call, receive_completed);
     op_init(&call->finish, call, finish_completed);
 
-    const gpr_timespec deadline =
-        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(options->timeout_ns, GPR_TIMESPAN));
-    call->call = grpc_channel_create_call(client_take_channel(client), NULL, GRPC_PROPAGATE_DEFAULTS,
-                                          client_queue(client), grpc_slice_from_static_string(options->method), NULL,
-                                          deadline, NULL);
+    const gpr_timespec deadline = gpr_time_add(
+        gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(options->timeout_ns, GPR_TIMESPAN));
+    call->call = grpc_channel_create_call(
+        client_take_channel(client), NULL, GRPC_PROPAGATE_DEFAULTS, client_queue(client),
+        grpc_slice_from_static_string(options->method), NULL, deadline, NULL);
     ASSERT(call->call != NULL);
     client_count_call(client, 1);
     return call;
@@ -205,7 +209,10 @@ static void op_run(struct event *event)
     op->completed(op->call, op->ok);
 }
 
-static void start_batch(struct client_call *call, const grpc_op *ops, size_t count, struct client_op *op)
+static void start_batch(struct client_call *call,
+                        const grpc_op *ops,
+                        size_t count,
+                        struct client_op *op)
 {
     client_hand_over(call->client);
     const grpc_call_error error = grpc_call_start_batch(call->call, ops, count, &op->tag, NULL);
@@ -238,7 +245,9 @@ static grpc_op op_receive_status(struct client_call *call)
     };
 }
 
-void client_call_send(struct client_call *call, grpc_byte_buffer *message, enum client_call_more more)
+void client_call_send(struct client_call *call,
+                      grpc_byte_buffer *message,
+                      enum client_call_more more)
 {
     ASSERT(call->outgoing == NULL);
     ASSERT(!call->sending_last);
@@ -326,10 +335,12 @@ static void take_status(const struct client_call *call, struct status *status)
     if (call->code == GRPC_STATUS_OK)
         return;
     const enum status_code code =
-        call->code > GRPC_STATUS_OK && call->code <= GRPC_STATUS_UNAUTHENTICATED ? (enum status_code)call->code
-                                                                                   : STATUS_UNKNOWN;
+        call->code > GRPC_STATUS_OK && call->code <= GRPC_STATUS_UNAUTHENTICATED
+            ? (enum status_code)call->code
+            : STATUS_UNKNOWN;
     const size_t length = GRPC_SLICE_LENGTH(call->details);
-    status_fail(status, code, "%.*s", length < STATUS_MESSAGE_BYTES_MAX ? (int)length : STATUS_MESSAGE_BYTES_MAX,
+    status_fail(status, code, "%.*s",
+                length < STATUS_MESSAGE_BYTES_MAX ? (int)length : STATUS_MESSAGE_BYTES_MAX,
                 (const char *)GRPC_SLICE_START_PTR(call->details));
 }
 
@@ -348,7 +359,8 @@ bool message_view_init(struct message_view *view, const grpc_byte_buffer *messag
     if (view->parts == NULL)
         return false;
     for (size_t i = 0; i < slices->count; i++)
-        view->parts[i] = bytes_of(GRPC_SLICE_START_PTR(slices->slices[i]), GRPC_SLICE_LENGTH(slices->slices[i]));
+        view->parts[i] =
+            bytes_of(GRPC_SLICE_START_PTR(slices->slices[i]), GRPC_SLICE_LENGTH(slices->slices[i]));
     return true;
 }
 

@@ -22,7 +22,10 @@ struct capabilities {
     int low_major, low_minor, high_major, high_minor;
 };
 
-/* Errors: those of the call; FAILED_PRECONDITION when the server is no cache. UNIMPLEMENTED gives the defaults. */
+/*
+ * Errors: those of the call; FAILED_PRECONDITION when the server is no cache. UNIMPLEMENTED gives
+ * the defaults.
+ */
 MUST_CHECK bool capabilities_get(struct client *client,
                                  struct capabilities *capabilities,
                                  struct status *status);
@@ -33,7 +36,8 @@ MUST_CHECK bool capabilities_decode(struct bytes message,
                                     struct status *status);
 
 /* FAILED_PRECONDITION when the server does not hash as we do. */
-MUST_CHECK bool capabilities_check_function(const struct capabilities *capabilities, struct status *status);
+MUST_CHECK bool capabilities_check_function(const struct capabilities *capabilities,
+                                            struct status *status);
 
 /* OUT_OF_RANGE, with both numbers, when a blob of this size is above what the server takes. */
 MUST_CHECK bool capabilities_check_blob(const struct capabilities *capabilities,

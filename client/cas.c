@@ -38,7 +38,11 @@ static void wait_done(void *argument, const struct status *status);
 static void wait_upload_done(void *argument, const struct status *status, uint64_t sent_bytes);
 static void page_done(void *argument, const struct status *status);
 static void keep_blob(void *argument, size_t index, struct bytes data);
-static bool read_from_memory(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status);
+static bool read_from_memory(void *argument,
+                             uint64_t offset,
+                             uint8_t *to,
+                             size_t length,
+                             struct status *status);
 static bool upload_and_wait(struct client *client,
                             const struct digest *digest,
                             struct upload_source source,
@@ -94,7 +98,8 @@ bool cas_find_missing(struct client *client,
             continue;
         }
         const size_t page = count - at < FIND_MISSING_PAGE_MAX ? count - at : FIND_MISSING_PAGE_MAX;
-        if (find_missing_start(client, &walk.wait.loop, digests + at, missing + at, page, done, failure))
+        if (find_missing_start(client, &walk.wait.loop, digests + at, missing + at, page, done,
+                               failure))
             walk.in_flight++;
         at += page;
     }
@@ -123,7 +128,8 @@ bool cas_batch_update(struct client *client,
     struct wait wait;
     wait_init(&wait, client);
     const struct batch_done done = {.done = wait_done, .argument = &wait};
-    return wait_for(&wait, batch_update_start(client, &wait.loop, blobs, results, count, done, status), status);
+    return wait_for(
+        &wait, batch_update_start(client, &wait.loop, blobs, results, count, done, status), status);
 }
 
 bool cas_batch_read(struct client *client,
@@ -140,8 +146,9 @@ bool cas_batch_read(struct client *client,
     struct read_target target = {.data = data, .digests = digests, .results = results};
     const struct batch_done done = {.done = wait_done, .argument = &wait};
     const struct batch_read_sink sink = {.take = keep_blob, .argument = &target};
-    const bool ok =
-        wait_for(&wait, batch_read_start(client, &wait.loop, digests, results, count, sink, done, status), status);
+    const bool ok = wait_for(
+        &wait, batch_read_start(client, &wait.loop, digests, results, count, sink, done, status),
+        status);
     for (size_t i = 0; i < count; i++) {
         if (!ok || results[i].code != STATUS_OK) {
             free(data[i]);
@@ -167,13 +174,18 @@ bool cas_write_bytes(struct client *client,
                      struct status *status)
 {
     if (data.length != (uint64_t)digest->size_bytes)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "%zu bytes are given for a blob of %lld", data.length,
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "%zu bytes are given for a blob of %lld", data.length,
                            (long long)digest->size_bytes);
     const struct upload_source source = {.read = read_from_memory, .argument = &data};
     return upload_and_wait(client, digest, source, status);
 }
 
-static bool read_from_memory(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status)
+static bool read_from_memory(void *argument,
+                             uint64_t offset,
+                             uint8_t *to,
+                             size_t length,
+                             struct status *status)
 {
     (void)status;
     const struct bytes *data = argument;
@@ -232,7 +244,8 @@ static bool write_file(struct client *client,
                        struct digest *digest,
                        struct status *status)
 {
-    if (capabilities != NULL && !capabilities_check_blob(capabilities, source->stat.st_size, status)) {
+    if (capabilities != NULL &&
+        !capabilities_check_blob(capabilities, source->stat.st_size, status)) {
         status_prefix(status, "%s", source->name);
         return false;
     }
@@ -251,7 +264,8 @@ bool cas_read_bytes(struct client *client,
                     struct status *status)
 {
     if ((uint64_t)digest->size_bytes > bytes_max)
-        return status_fail(status, STATUS_OUT_OF_RANGE, "a blob of %lld bytes where %zu are expected at most",
+        return status_fail(status, STATUS_OUT_OF_RANGE,
+                           "a blob of %lld bytes where %zu are expected at most",
                            (long long)digest->size_bytes, bytes_max);
     uint8_t *memory = malloc((size_t)digest->size_bytes + 1);
     if (memory == NULL)

@@ -16,42 +16,46 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {"put", 1, 1, cli_put},
-    {"get", 1, 1, cli_get},
-    {"stat", 1, SIZE_MAX, cli_stat},
-    {"missing", 0, SIZE_MAX, cli_missing},
-    {"push", 1, 1, cli_push},
-    {"capabilities", 0, 0, cli_capabilities},
+    {"put", 1, 1, cli_put},          {"get", 1, 1, cli_get},
+    {"stat", 1, SIZE_MAX, cli_stat}, {"missing", 0, SIZE_MAX, cli_missing},
+    {"push", 1, 1, cli_push},        {"capabilities", 0, 0, cli_capabilities},
     {"status", 0, 0, cli_status},
 };
 
-static const char usage[] =
-    "usage: varve [--server HOST:PORT] [--instance NAME] [--json] [--timeout SECONDS] COMMAND ...\n";
+static const char usage[] = "usage: varve [--server HOST:PORT] [--instance NAME] [--json] "
+                            "[--timeout SECONDS] COMMAND ...\n";
 
 static const char help[] =
     "\n"
     "Commands:\n"
     "  put FILE               uploads a file (- for standard input); prints HASH/SIZE\n"
-    "  get HASH/SIZE          writes the blob to standard output, or with -o FILE to a file, which\n"
+    "  get HASH/SIZE          writes the blob to standard output, or with -o FILE to a file, "
+    "which\n"
     "                         appears only when every byte has been verified\n"
     "  stat HASH/SIZE...      tells for each blob whether the server has it, and where it lies\n"
-    "  missing HASH/SIZE...   prints those that the server lacks; --digests FILE reads them from a file,\n"
+    "  missing HASH/SIZE...   prints those that the server lacks; --digests FILE reads them from a "
+    "file,\n"
     "                         one a line (- for standard input)\n"
     "  push DIR               uploads a directory tree; prints HASH/SIZE of its root Directory\n"
     "  capabilities           what the server says it can do\n"
     "  status                 how a varve server is\n"
     "\n"
     "Options:\n"
-    "  --server HOST:PORT     grpc://HOST:PORT and unix:PATH too; $VARVE_SERVER if it is not given\n"
-    "  --instance NAME        the instance name of the Remote Execution API; empty if it is not given\n"
+    "  --server HOST:PORT     grpc://HOST:PORT and unix:PATH too; $VARVE_SERVER if it is not "
+    "given\n"
+    "  --instance NAME        the instance name of the Remote Execution API; empty if it is not "
+    "given\n"
     "  --json                 results as JSON\n"
-    "  --timeout SECONDS      for each try of each call; 60. A large blob gets a second more a MiB\n"
+    "  --timeout SECONDS      for each try of each call; 60. A large blob gets a second more a "
+    "MiB\n"
     "  -o, --output FILE      of get\n"
     "  --digests FILE         of missing\n"
     "  --help, --version\n"
     "\n"
-    "Results go to standard output, everything else to standard error. Exit status: 0 done; 1 failed;\n"
-    "2 wrong usage; 3 a blob is not there (get, stat); 4 the server does not answer, or not in time.\n";
+    "Results go to standard output, everything else to standard error. Exit status: 0 done; 1 "
+    "failed;\n"
+    "2 wrong usage; 3 a blob is not there (get, stat); 4 the server does not answer, or not in "
+    "time.\n";
 
 enum option_value {
     OPTION_SERVER = 256,
@@ -124,8 +128,9 @@ static enum parsed parse(struct cli *cli, int argc, char **argv, const struct co
                 fprintf(cli->messages, "varve: no command is given; varve --help lists them\n");
                 return PARSED_WRONG;
             }
-            return find_command(cli, argv[optind], command) && check_arguments(cli, *command) ? PARSED_COMMAND
-                                                                                              : PARSED_WRONG;
+            return find_command(cli, argv[optind], command) && check_arguments(cli, *command)
+                       ? PARSED_COMMAND
+                       : PARSED_WRONG;
         case OPTION_SERVER:
             cli->server = optarg;
             break;
@@ -137,7 +142,8 @@ static enum parsed parse(struct cli *cli, int argc, char **argv, const struct co
             break;
         case OPTION_TIMEOUT:
             if (!parse_timeout(optarg, &cli->timeout_ns)) {
-                fprintf(cli->messages, "varve: --timeout %s: must be seconds above 0, at most 86400\n", optarg);
+                fprintf(cli->messages,
+                        "varve: --timeout %s: must be seconds above 0, at most 86400\n", optarg);
                 return PARSED_WRONG;
             }
             break;
@@ -156,7 +162,8 @@ static enum parsed parse(struct cli *cli, int argc, char **argv, const struct co
             fprintf(cli->messages, "varve: %s needs a value\n", argv[optind - 1]);
             return PARSED_WRONG;
         default:
-            fprintf(cli->messages, "varve: no such option: %s; varve --help lists them\n", argv[optind - 1]);
+            fprintf(cli->messages, "varve: no such option: %s; varve --help lists them\n",
+                    argv[optind - 1]);
             return PARSED_WRONG;
         }
     }
@@ -167,7 +174,8 @@ static bool parse_timeout(const char *text, int64_t *timeout_ns)
     enum { SECONDS_MAX = 24 * 3600 };
     char *end;
     const double seconds = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(seconds) || seconds < 0.001 || seconds > SECONDS_MAX)
+    if (end == text || *end != '\0' || !isfinite(seconds) || seconds < 0.001 ||
+        seconds > SECONDS_MAX)
         return false;
     *timeout_ns = (int64_t)(seconds * (double)NS_PER_S);
     return true;
@@ -196,7 +204,8 @@ static bool check_arguments(const struct cli *cli, const struct command *command
         wrong = "-o is for get";
     else if (cli->digests_file != NULL && command->run != cli_missing)
         wrong = "--digests is for missing";
-    else if (command->run == cli_missing && (cli->argument_count > 0) == (cli->digests_file != NULL))
+    else if (command->run == cli_missing &&
+             (cli->argument_count > 0) == (cli->digests_file != NULL))
         wrong = "give HASH/SIZE or --digests FILE, one of the two";
     else if (cli->server == NULL || cli->server[0] == '\0')
         wrong = "no server is given; say --server HOST:PORT or set VARVE_SERVER";
@@ -226,15 +235,16 @@ static enum cli_exit close_output(const struct cli *cli, enum cli_exit result)
 {
     if (fflush(cli->out) == 0 && !ferror(cli->out))
         return result;
-    fprintf(cli->messages, "varve: cannot write to standard output: %s\n", strerror(errno));
+    fprintf(cli->messages, "varve: cannot write to standard output: %s\n", strerrordesc_np(errno));
     return result == CLI_EXIT_OK ? CLI_EXIT_FAILED : result;
 }
 
 enum cli_exit cli_failed(const struct cli *cli, const char *action, const struct status *status)
 {
     const char *what_to_do = advice(status->code);
-    fprintf(cli->messages, "varve: %s%s%s (%s)%s%s", action != NULL ? action : "", action != NULL ? ": " : "",
-            status->message, status_code_name(status->code), what_to_do[0] != '\0' ? "; " : "", what_to_do);
+    fprintf(cli->messages, "varve: %s%s%s (%s)%s%s", action != NULL ? action : "",
+            action != NULL ? ": " : "", status->message, status_code_name(status->code),
+            what_to_do[0] != '\0' ? "; " : "", what_to_do);
     if (status->code == STATUS_UNAVAILABLE)
         fprintf(cli->messages, " at %s", client_target(cli->client));
     fputc('\n', cli->messages);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command `varve`: reads the command line, does what it says against one server, and tells what came of it: results
- * on standard output, everything for a person on standard error, and an exit status.
+ * The command `varve`: reads the command line, does what it says against one server, and tells what
+ * came of it: results on standard output, everything for a person on standard error, and an exit
+ * status.
  */
 #ifndef VARVE_CLIENT_CLI_H
 #define VARVE_CLIENT_CLI_H

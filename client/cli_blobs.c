@@ -29,22 +29,40 @@ static bool open_input(const char *name, int *fd, struct status *status);
 static bool spool(int from, int *fd, struct status *status);
 static bool copy_all(int from, int to, struct status *status);
 static bool get_to_file(struct cli *cli, const struct digest *digest, struct status *status);
-static bool write_temporary(struct cli *cli, const struct digest *digest, int fd, struct status *status);
-static bool digests_from_arguments(const struct cli *cli, struct digests *digests, struct status *status);
-static bool digests_from_file(const struct cli *cli, struct digests *digests, struct status *status);
+static bool write_temporary(struct cli *cli,
+                            const struct digest *digest,
+                            int fd,
+                            struct status *status);
+static bool digests_from_arguments(const struct cli *cli,
+                                   struct digests *digests,
+                                   struct status *status);
+static bool digests_from_file(const struct cli *cli,
+                              struct digests *digests,
+                              struct status *status);
 static bool add_digest(struct digests *digests, struct bytes text, struct status *status);
 static enum cli_exit usage_error(const struct cli *cli, const struct status *status);
 static void print_digest(const struct cli *cli, const struct digest *digest);
-static bool find_places(struct cli *cli, const struct digests *digests, struct blob_place *places, bool *has_places,
+static bool find_places(struct cli *cli,
+                        const struct digests *digests,
+                        struct blob_place *places,
+                        bool *has_places,
                         struct status *status);
-static void print_places(const struct cli *cli, const struct digests *digests, const struct blob_place *places,
+static void print_places(const struct cli *cli,
+                         const struct digests *digests,
+                         const struct blob_place *places,
                          bool has_places);
-static void print_place_json(struct json *json, const struct digest *digest, const struct blob_place *place,
+static void print_place_json(struct json *json,
+                             const struct digest *digest,
+                             const struct blob_place *place,
                              bool has_places);
-static void print_missing(const struct cli *cli, const struct digests *digests, const bool *missing);
+static void print_missing(const struct cli *cli,
+                          const struct digests *digests,
+                          const bool *missing);
 static void push_problem(void *argument, const struct status *problem);
 static void push_progress(void *argument, const struct push_counts *counts);
-static void print_pushed(const struct cli *cli, const struct digest *root, const struct push_counts *counts);
+static void print_pushed(const struct cli *cli,
+                         const struct digest *root,
+                         const struct push_counts *counts);
 
 enum cli_exit cli_put(struct cli *cli)
 {
@@ -53,7 +71,8 @@ enum cli_exit cli_put(struct cli *cli)
     struct capabilities capabilities;
     struct digest digest;
     int fd = -1;
-    bool ok = open_input(name, &fd, &status) && capabilities_get(cli->client, &capabilities, &status) &&
+    bool ok = open_input(name, &fd, &status) &&
+              capabilities_get(cli->client, &capabilities, &status) &&
               capabilities_check_function(&capabilities, &status) &&
               cas_write_file(cli->client, &capabilities, fd, name, &digest, &status);
     if (fd >= 0)
@@ -76,7 +95,10 @@ enum cli_exit cli_put(struct cli *cli)
     return CLI_EXIT_OK;
 }
 
-/* A regular file as it is; anything else (a pipe, "-") by way of a temporary file, since the digest comes first. */
+/*
+ * A regular file as it is; anything else (a pipe, "-") by way of a temporary file, since the digest
+ * comes first.
+ */
 static bool open_input(const char *name, int *fd, struct status *status)
 {
     char text[FILE_NAME_TEXT_BYTES];
@@ -105,8 +127,8 @@ static bool spool(int from, int *fd, struct status *status)
 {
     char path[4096];
     const char *parent = getenv("TMPDIR");
-    const int length =
-        snprintf(path, sizeof(path), "%s/varve-put-XXXXXX", parent != NULL && parent[0] != '\0' ? parent : "/tmp");
+    const int length = snprintf(path, sizeof(path), "%s/varve-put-XXXXXX",
+                                parent != NULL && parent[0] != '\0' ? parent : "/tmp");
     if (length < 0 || (size_t)length >= sizeof(path))
         return status_fail(status, STATUS_INVALID_ARGUMENT, "TMPDIR is too long");
     const int to = mkostemp(path, O_CLOEXEC);
@@ -136,7 +158,8 @@ static bool copy_all(int from, int to, struct status *status)
         for (ssize_t at = 0; at < got;) {
             const ssize_t put = write(to, buffer + at, (size_t)(got - at));
             if (put < 0 && errno != EINTR)
-                return status_fail_errno(status, errno, "write the input to a temporary file ($TMPDIR says where)");
+                return status_fail_errno(
+                    status, errno, "write the input to a temporary file ($TMPDIR says where)");
             at += put > 0 ? put : 0;
         }
     }
@@ -167,7 +190,9 @@ enum cli_exit cli_get(struct cli *cli)
     return CLI_EXIT_OK;
 }
 
-/* Nobody sees the file before every byte has been verified; what was there is replaced in one step. */
+/*
+ * Nobody sees the file before every byte has been verified; what was there is replaced in one step.
+ */
 static bool get_to_file(struct cli *cli, const struct digest *digest, struct status *status)
 {
     char path[4096], text[FILE_NAME_TEXT_BYTES];
@@ -191,7 +216,10 @@ static bool get_to_file(struct cli *cli, const struct digest *digest, struct sta
     return ok;
 }
 
-static bool write_temporary(struct cli *cli, const struct digest *digest, int fd, struct status *status)
+static bool write_temporary(struct cli *cli,
+                            const struct digest *digest,
+                            int fd,
+                            struct status *status)
 {
     const mode_t mask = umask(0);
     umask(mask);
@@ -228,7 +256,10 @@ out:
 }
 
 /* From varve's own service where the server has it; whether a blob is there, any server tells. */
-static bool find_places(struct cli *cli, const struct digests *digests, struct blob_place *places, bool *has_places,
+static bool find_places(struct cli *cli,
+                        const struct digests *digests,
+                        struct blob_place *places,
+                        bool *has_places,
                         struct status *status)
 {
     struct status failure = {0};
@@ -241,7 +272,8 @@ static bool find_places(struct cli *cli, const struct digests *digests, struct b
     }
     bool *missing = calloc(digests->count, sizeof(*missing));
     if (missing == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for %zu answers", digests->count);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for %zu answers",
+                           digests->count);
     const bool ok = cas_find_missing(cli->client, digests->list, missing, digests->count, status);
     for (size_t i = 0; ok && i < digests->count; i++)
         places[i] = (struct blob_place){.present = !missing[i]};
@@ -249,7 +281,9 @@ static bool find_places(struct cli *cli, const struct digests *digests, struct b
     return ok;
 }
 
-static void print_places(const struct cli *cli, const struct digests *digests, const struct blob_place *places,
+static void print_places(const struct cli *cli,
+                         const struct digests *digests,
+                         const struct blob_place *places,
                          bool has_places)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
@@ -265,7 +299,8 @@ static void print_places(const struct cli *cli, const struct digests *digests, c
     }
     for (size_t i = 0; i < digests->count; i++) {
         const struct blob_place *place = &places[i];
-        fprintf(cli->out, "%s %s", digest_text(&digests->list[i], text), place->present ? "present" : "missing");
+        fprintf(cli->out, "%s %s", digest_text(&digests->list[i], text),
+                place->present ? "present" : "missing");
         if (has_places && place->present)
             fprintf(cli->out, " lane=%s segment=%llu offset=%llu stored_bytes=%llu",
                     store_service_lane_name(place->lane), (unsigned long long)place->segment,
@@ -274,7 +309,9 @@ static void print_places(const struct cli *cli, const struct digests *digests, c
     }
 }
 
-static void print_place_json(struct json *json, const struct digest *digest, const struct blob_place *place,
+static void print_place_json(struct json *json,
+                             const struct digest *digest,
+                             const struct blob_place *place,
                              bool has_places)
 {
     json_open_object(json, NULL);
@@ -303,7 +340,8 @@ enum cli_exit cli_missing(struct cli *cli)
     missing = calloc(digests.count + 1, sizeof(*missing));
     if (missing == NULL)
         status_fail(&status, STATUS_RESOURCE_EXHAUSTED, "no memory for %zu answers", digests.count);
-    if (missing == NULL || !cas_find_missing(cli->client, digests.list, missing, digests.count, &status))
+    if (missing == NULL ||
+        !cas_find_missing(cli->client, digests.list, missing, digests.count, &status))
         result = cli_failed(cli, NULL, &status);
     else
         print_missing(cli, &digests, missing);
@@ -340,7 +378,9 @@ static void print_missing(const struct cli *cli, const struct digests *digests, 
     fprintf(cli->messages, "varve: %zu of %zu missing\n", count, digests->count);
 }
 
-static bool digests_from_arguments(const struct cli *cli, struct digests *digests, struct status *status)
+static bool digests_from_arguments(const struct cli *cli,
+                                   struct digests *digests,
+                                   struct status *status)
 {
     for (size_t i = 0; i < cli->argument_count; i++) {
         if (!add_digest(digests, bytes_of_string(cli->arguments[i]), status))
@@ -409,10 +449,12 @@ enum cli_exit cli_push(struct cli *cli)
     struct digest root;
     struct push_counts counts;
     struct push_view view = {.cli = cli, .live = isatty(fileno(cli->messages)) == 1};
-    const struct push_observer observer = {.problem = push_problem, .progress = push_progress, .argument = &view};
+    const struct push_observer observer = {
+        .problem = push_problem, .progress = push_progress, .argument = &view};
     if (!capabilities_get(cli->client, &capabilities, &status) ||
         !capabilities_check_function(&capabilities, &status) ||
-        !push_directory(cli->client, &capabilities, cli->arguments[0], &observer, &root, &counts, &status)) {
+        !push_directory(cli->client, &capabilities, cli->arguments[0], &observer, &root, &counts,
+                        &status)) {
         const enum cli_exit result = cli_failed(cli, "push", &status);
         return result == CLI_EXIT_NOT_FOUND ? CLI_EXIT_FAILED : result;
     }
@@ -437,16 +479,20 @@ static void push_progress(void *argument, const struct push_counts *counts)
     view->next_ns = now_ns + (view->live ? NS_PER_S / 5 : 10 * NS_PER_S);
     if (first)
         return;
-    fprintf(view->cli->messages, "%svarve: push: %llu blobs, %llu there, %llu uploaded (%.1f MiB)%s",
-            view->live ? "\r" : "", (unsigned long long)counts->blobs, (unsigned long long)counts->present,
-            (unsigned long long)counts->uploaded, (double)counts->uploaded_bytes / (double)MIB,
-            view->live ? "\033[K\r" : "\n");
+    fprintf(view->cli->messages,
+            "%svarve: push: %llu blobs, %llu there, %llu uploaded (%.1f MiB)%s",
+            view->live ? "\r" : "", (unsigned long long)counts->blobs,
+            (unsigned long long)counts->present, (unsigned long long)counts->uploaded,
+            (double)counts->uploaded_bytes / (double)MIB, view->live ? "\033[K\r" : "\n");
 }
 
-static void print_pushed(const struct cli *cli, const struct digest *root, const struct push_counts *counts)
+static void print_pushed(const struct cli *cli,
+                         const struct digest *root,
+                         const struct push_counts *counts)
 {
     fprintf(cli->messages,
-            "varve: push: %llu files, %llu directories, %llu links; %llu blobs, %llu there, %llu uploaded "
+            "varve: push: %llu files, %llu directories, %llu links; %llu blobs, %llu there, %llu "
+            "uploaded "
             "(%.1f MiB) by %llu batches and %llu streams\n",
             (unsigned long long)counts->tree.files, (unsigned long long)counts->tree.directories,
             (unsigned long long)counts->tree.symlinks, (unsigned long long)counts->blobs,

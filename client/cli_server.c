@@ -9,8 +9,13 @@ enum { SET_VALUES = 64, SET_TEXT_BYTES = 512 };
 
 static void print_capabilities(const struct cli *cli, const struct capabilities *capabilities);
 static void print_capabilities_json(const struct cli *cli, const struct capabilities *capabilities);
-static const char *set_text(uint64_t set, const char *(*name)(int value), char text[SET_TEXT_BYTES]);
-static void set_json(struct json *json, const char *key, uint64_t set, const char *(*name)(int value));
+static const char *set_text(uint64_t set,
+                            const char *(*name)(int value),
+                            char text[SET_TEXT_BYTES]);
+static void set_json(struct json *json,
+                     const char *key,
+                     uint64_t set,
+                     const char *(*name)(int value));
 static const char *limit_text(int64_t limit, char text[32]);
 static void print_status(const struct cli *cli, const struct server_status *server);
 static void print_status_json(const struct cli *cli, const struct server_status *server);
@@ -35,13 +40,16 @@ static void print_capabilities(const struct cli *cli, const struct capabilities 
     fprintf(out, "server                   %s\n", client_target(cli->client));
     if (!capabilities->announced)
         fprintf(out, "announces                nothing; these are the defaults\n");
-    fprintf(out, "api versions             %d.%d to %d.%d\n", capabilities->low_major, capabilities->low_minor,
-            capabilities->high_major, capabilities->high_minor);
+    fprintf(out, "api versions             %d.%d to %d.%d\n", capabilities->low_major,
+            capabilities->low_minor, capabilities->high_major, capabilities->high_minor);
     fprintf(out, "digest functions         %s\n",
             set_text(capabilities->digest_functions, digest_function_name, text));
-    fprintf(out, "compression of streams   %s\n", set_text(capabilities->stream_compressors, compressor_name, text));
-    fprintf(out, "compression of batches   %s\n", set_text(capabilities->batch_compressors, compressor_name, text));
-    fprintf(out, "largest batch            %s\n", limit_text(capabilities->batch_total_bytes_max, number));
+    fprintf(out, "compression of streams   %s\n",
+            set_text(capabilities->stream_compressors, compressor_name, text));
+    fprintf(out, "compression of batches   %s\n",
+            set_text(capabilities->batch_compressors, compressor_name, text));
+    fprintf(out, "largest batch            %s\n",
+            limit_text(capabilities->batch_total_bytes_max, number));
     fprintf(out, "largest blob             %s\n", limit_text(capabilities->blob_bytes_max, number));
     fprintf(out, "stores action results    %s\n", capabilities->update_enabled ? "yes" : "no");
     fprintf(out, "splits blobs             %s\n", capabilities->split ? "yes" : "no");
@@ -56,7 +64,8 @@ static const char *set_text(uint64_t set, const char *(*name)(int value), char t
     for (int value = 0; value < SET_VALUES; value++) {
         if ((set >> value & 1) == 0)
             continue;
-        const int added = snprintf(text + length, SET_TEXT_BYTES - length, "%s%s", length > 0 ? ", " : "", name(value));
+        const int added = snprintf(text + length, SET_TEXT_BYTES - length, "%s%s",
+                                   length > 0 ? ", " : "", name(value));
         if (added < 0 || (size_t)added >= SET_TEXT_BYTES - length)
             break;
         length += (size_t)added;
@@ -97,7 +106,10 @@ static void print_capabilities_json(const struct cli *cli, const struct capabili
     json_end(&json);
 }
 
-static void set_json(struct json *json, const char *key, uint64_t set, const char *(*name)(int value))
+static void set_json(struct json *json,
+                     const char *key,
+                     uint64_t set,
+                     const char *(*name)(int value))
 {
     json_open_array(json, key);
     for (int value = 0; value < SET_VALUES; value++) {
@@ -123,19 +135,24 @@ enum cli_exit cli_status(struct cli *cli)
 static void print_status(const struct cli *cli, const struct server_status *server)
 {
     FILE *out = cli->out;
-    fprintf(out, "server           %s, varve %s, up %llu s\n", client_target(cli->client), server->version,
-            (unsigned long long)server->uptime_seconds);
+    fprintf(out, "server           %s, varve %s, up %llu s\n", client_target(cli->client),
+            server->version, (unsigned long long)server->uptime_seconds);
     fprintf(out, "state            %s\n", store_service_state_name(server->state));
     if (server->read_only)
         fprintf(out, "read-only        %s\n", server->read_only_reason);
     fprintf(out, "index            %llu entries\n", (unsigned long long)server->index_entries);
-    fprintf(out, "file system      %llu of %llu bytes free\n", (unsigned long long)server->data_free_bytes,
+    fprintf(out, "file system      %llu of %llu bytes free\n",
+            (unsigned long long)server->data_free_bytes,
             (unsigned long long)server->data_total_bytes);
     for (size_t i = 0; i < server->lane_count; i++)
-        fprintf(out, "lane %-11s %llu bytes in %llu segments; %llu records, %llu of them not yet synced\n",
-                store_service_lane_name(server->lanes[i].lane), (unsigned long long)server->lanes[i].bytes,
-                (unsigned long long)server->lanes[i].segments, (unsigned long long)server->lanes[i].pending_seq,
-                (unsigned long long)(server->lanes[i].pending_seq - server->lanes[i].durable_seq));
+        fprintf(
+            out,
+            "lane %-11s %llu bytes in %llu segments; %llu records, %llu of them not yet synced\n",
+            store_service_lane_name(server->lanes[i].lane),
+            (unsigned long long)server->lanes[i].bytes,
+            (unsigned long long)server->lanes[i].segments,
+            (unsigned long long)server->lanes[i].pending_seq,
+            (unsigned long long)(server->lanes[i].pending_seq - server->lanes[i].durable_seq));
 }
 
 static void print_status_json(const struct cli *cli, const struct server_status *server)

@@ -19,7 +19,10 @@
 
 /* Pings find a server that is gone without having said so; also while nothing is in flight. */
 enum { KEEPALIVE_TIME_MS = 30 * 1000, KEEPALIVE_TIMEOUT_MS = 10 * 1000 };
-/* How soon a refused connection is tried again; below the pauses of client/retry.h, so that a try is a real one. */
+/*
+ * How soon a refused connection is tried again; below the pauses of client/retry.h, so that a try
+ * is a real one.
+ */
 enum { RECONNECT_MIN_MS = 100, RECONNECT_MAX_MS = 2 * 1000 };
 /* Servers may answer with trailers of some kilobytes. */
 enum { METADATA_BYTES_MAX = 64 * 1024 };
@@ -40,13 +43,18 @@ struct client {
 
     _Atomic size_t next_channel;
     _Atomic int calls_live;
-    _Atomic unsigned hand_overs; /* orders threads where otherwise only gRPC does, which sanitizers do not see */
+    _Atomic unsigned
+        hand_overs; /* orders threads where otherwise only gRPC does, which sanitizers do not see */
 };
 
 static bool check_options(const struct client_options *options, struct status *status);
 static bool set_target(struct client *client, const char *target, struct status *status);
-static bool set_metadata(struct client *client, const struct client_options *options, struct status *status);
-static bool open_channels(struct client *client, const struct client_options *options, struct status *status);
+static bool set_metadata(struct client *client,
+                         const struct client_options *options,
+                         struct status *status);
+static bool open_channels(struct client *client,
+                          const struct client_options *options,
+                          struct status *status);
 static grpc_channel *open_channel(const struct client *client, const char *user_agent);
 static void poll_queue(void *argument);
 static void drop_log_line(gpr_log_func_args *line);
@@ -102,7 +110,8 @@ static bool check_options(const struct client_options *options, struct status *s
         return status_fail(status, STATUS_INVALID_ARGUMENT, "%zu connections: must be 1 to %d",
                            options->connections, CLIENT_CONNECTIONS_MAX);
     if (options->call_timeout_ns <= 0 || options->call_timeout_ns > 24 * 3600 * NS_PER_S)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "the deadline must be above 0 and at most 24 hours");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "the deadline must be above 0 and at most 24 hours");
     if (options->retry.tries_max < 1 || options->retry.pause_min_ns < 0 ||
         options->retry.pause_max_ns < options->retry.pause_min_ns)
         return status_fail(status, STATUS_INVALID_ARGUMENT, "a retry policy that cannot be");
@@ -118,7 +127,8 @@ static bool set_target(struct client *client, const char *target, struct status 
         target += sizeof(scheme) - 1;
     const size_t length = strlen(target);
     if (length == 0 || length >= sizeof(client->target))
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "a server is HOST:PORT of at most %d bytes",
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "a server is HOST:PORT of at most %d bytes",
                            CLIENT_TARGET_BYTES_MAX - 1);
     if (strncmp(target, "unix:", 5) != 0) {
         if (strstr(target, "://") != NULL)
@@ -127,14 +137,19 @@ static bool set_target(struct client *client, const char *target, struct status 
         const char *colon = strrchr(target, ':');
         if (colon == NULL || colon == target || colon[1] == '\0' ||
             strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5)
-            return status_fail(status, STATUS_INVALID_ARGUMENT, "%.200s has no port: a server is HOST:PORT", target);
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "%.200s has no port: a server is HOST:PORT", target);
     }
     memcpy(client->target, target, length + 1);
     return true;
 }
 
-/* RequestMetadata is the same for all calls of one client: encoded once, its slice shared by all. */
-static bool set_metadata(struct client *client, const struct client_options *options, struct status *status)
+/*
+ * RequestMetadata is the same for all calls of one client: encoded once, its slice shared by all.
+ */
+static bool set_metadata(struct client *client,
+                         const struct client_options *options,
+                         struct status *status)
 {
     char invocation[UUID_TEXT_BYTES];
     uuid_random(invocation);
@@ -144,7 +159,8 @@ static bool set_metadata(struct client *client, const struct client_options *opt
     if (!bytes_is_utf8(bytes_of_string(name)) || !bytes_is_utf8(bytes_of_string(version)))
         return status_fail(status, STATUS_INVALID_ARGUMENT, "the name of the tool is not UTF-8");
 
-    Build__Bazel__Remote__Execution__V2__ToolDetails tool = BUILD__BAZEL__REMOTE__EXECUTION__V2__TOOL_DETAILS__INIT;
+    Build__Bazel__Remote__Execution__V2__ToolDetails tool =
+        BUILD__BAZEL__REMOTE__EXECUTION__V2__TOOL_DETAILS__INIT;
     tool.tool_name = name;
     tool.tool_version = version;
     Build__Bazel__Remote__Execution__V2__RequestMetadata metadata =
@@ -156,19 +172,22 @@ static bool set_metadata(struct client *client, const struct client_options *opt
     client->metadata.key = grpc_slice_from_static_string(REQUEST_METADATA_KEY);
     client->metadata.value = grpc_slice_malloc(length);
     client->has_metadata = true;
-    build__bazel__remote__execution__v2__request_metadata__pack(&metadata,
-                                                                GRPC_SLICE_START_PTR(client->metadata.value));
+    build__bazel__remote__execution__v2__request_metadata__pack(
+        &metadata, GRPC_SLICE_START_PTR(client->metadata.value));
     return true;
 }
 
-static bool open_channels(struct client *client, const struct client_options *options, struct status *status)
+static bool open_channels(struct client *client,
+                          const struct client_options *options,
+                          struct status *status)
 {
     char user_agent[256];
     snprintf(user_agent, sizeof(user_agent), "%s/%s", options->tool_name, options->tool_version);
     for (size_t i = 0; i < options->connections; i++) {
         grpc_channel *channel = open_channel(client, user_agent);
         if (channel == NULL)
-            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "cannot open a channel to %.200s", client->target);
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "cannot open a channel to %.200s",
+                               client->target);
         client->channels[client->channel_count++] = channel;
     }
     return true;
@@ -179,26 +198,46 @@ static grpc_channel *open_channel(const struct client *client, const char *user_
     char agent[256];
     snprintf(agent, sizeof(agent), "%s", user_agent);
     grpc_arg arguments[] = {
-        {.type = GRPC_ARG_STRING, .key = (char[]){GRPC_ARG_PRIMARY_USER_AGENT_STRING}, .value.string = agent},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH},
+        {.type = GRPC_ARG_STRING,
+         .key = (char[]){GRPC_ARG_PRIMARY_USER_AGENT_STRING},
+         .value.string = agent},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH},
          .value.integer = CLIENT_MESSAGE_BYTES_MAX},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_MAX_SEND_MESSAGE_LENGTH}, .value.integer = -1},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_MAX_METADATA_SIZE}, .value.integer = METADATA_BYTES_MAX},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_KEEPALIVE_TIME_MS}, .value.integer = KEEPALIVE_TIME_MS},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_KEEPALIVE_TIMEOUT_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_MAX_SEND_MESSAGE_LENGTH},
+         .value.integer = -1},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_MAX_METADATA_SIZE},
+         .value.integer = METADATA_BYTES_MAX},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_KEEPALIVE_TIME_MS},
+         .value.integer = KEEPALIVE_TIME_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_KEEPALIVE_TIMEOUT_MS},
          .value.integer = KEEPALIVE_TIMEOUT_MS},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS},
          .value.integer = RECONNECT_MIN_MS},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_MIN_RECONNECT_BACKOFF_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_MIN_RECONNECT_BACKOFF_MS},
          .value.integer = RECONNECT_MAX_MS},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_MAX_RECONNECT_BACKOFF_MS},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_MAX_RECONNECT_BACKOFF_MS},
          .value.integer = RECONNECT_MAX_MS},
-        /* We try again ourselves, where we know how far an upload got; gRPC would keep copies of what it sends. */
+        /*
+         * We try again ourselves, where we know how far an upload got; gRPC would keep copies of
+         * what it sends.
+         */
         {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_ENABLE_RETRIES}, .value.integer = 0},
         /* Channels with equal arguments would share one connection otherwise. */
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){"grpc.use_local_subchannel_pool"}, .value.integer = 1},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){"grpc.use_local_subchannel_pool"},
+         .value.integer = 1},
         /* Identity alone: an answer in gzip would be inflated before its size is checked. */
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){"grpc.compression_enabled_algorithms_bitset"}, .value.integer = 1},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){"grpc.compression_enabled_algorithms_bitset"},
+         .value.integer = 1},
     };
     const grpc_channel_args all = {.num_args = ARRAY_LENGTH(arguments), .args = arguments};
     grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
@@ -276,7 +315,10 @@ int64_t client_stream_timeout_ns(const struct client *client, int64_t bytes)
 
 void client_prepare_process(void)
 {
-    /* The trim threshold must be set as well: setting one of the three freezes the others at their start values. */
+    /*
+     * The trim threshold must be set as well: setting one of the three freezes the others at their
+     * start values.
+     */
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
     mallopt(M_TOP_PAD, 16 << 20);

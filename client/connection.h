@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server that we talk to: its address, the connections to it, the one thread that drives their network, and what
- * every call to it has in common (instance name, deadline, metadata, how often to try again).
+ * A server that we talk to: its address, the connections to it, the one thread that drives their
+ * network, and what every call to it has in common (instance name, deadline, metadata, how often to
+ * try again).
  *
  *     struct client_options options = client_options_default();
  *     options.instance_name = "ci";
@@ -10,7 +11,8 @@
  *     ... calls: client/cas.h for blobs, client/call.h for any method ...
  *     client_close(client);
  *
- * Connecting does not wait for the server: the first call does, and fails with UNAVAILABLE when nobody answers.
+ * Connecting does not wait for the server: the first call does, and fails with UNAVAILABLE when
+ * nobody answers.
  */
 #ifndef VARVE_CLIENT_CONNECTION_H
 #define VARVE_CLIENT_CONNECTION_H
@@ -33,10 +35,10 @@ enum {
 
 struct client_options {
     const char *instance_name; /* borrowed for the connect; "" is the server's default instance */
-    int64_t call_timeout_ns;   /* of one try of one call; streams get more, see client_stream_timeout_ns() */
+    int64_t call_timeout_ns;   /* of one try of one call; client_stream_timeout_ns() adds to it */
     size_t connections;        /* 1 to CLIENT_CONNECTIONS_MAX; calls take them in turn */
-    const char *tool_name;     /* borrowed for the connect; sent as RequestMetadata with each call */
-    const char *tool_version;  /* borrowed for the connect */
+    const char *tool_name;    /* borrowed for the connect; sent as RequestMetadata with each call */
+    const char *tool_version; /* borrowed for the connect */
     struct retry_policy retry;
     struct clock *clock; /* borrowed */
 };
@@ -46,7 +48,8 @@ struct client_options client_options_default(void);
 
 /*
  * target: "HOST:PORT", "grpc://HOST:PORT", or "unix:PATH"; an IPv6 address stands in brackets.
- * Errors: INVALID_ARGUMENT for a target, an instance name or options that cannot be; RESOURCE_EXHAUSTED.
+ * Errors: INVALID_ARGUMENT for a target, an instance name or options that cannot be;
+ * RESOURCE_EXHAUSTED.
  */
 MUST_CHECK bool client_connect(const char *target,
                                const struct client_options *options,
@@ -63,25 +66,30 @@ const struct retry_policy *client_retry_policy(const struct client *client);
 int64_t client_call_timeout_ns(const struct client *client);
 
 /*
- * The deadline of a call that streams this many bytes: the usual one and the time that the bytes take at
- * CLIENT_SLOWEST_BYTES_PER_S. Slower than that counts as stuck.
+ * The deadline of a call that streams this many bytes: the usual one and the time that the bytes
+ * take at CLIENT_SLOWEST_BYTES_PER_S. Slower than that counts as stuck.
  */
 enum { CLIENT_SLOWEST_BYTES_PER_S = 1 << 20 };
 int64_t client_stream_timeout_ns(const struct client *client, int64_t bytes);
 
 /*
- * For main() of a program that is mostly this client: tunes glibc's malloc for large messages (otherwise every
- * message grows and shrinks the heap, up to ten times slower) and silences gRPC's own log unless GRPC_VERBOSITY is
- * set, since each failure comes back as a status anyway. Before anything else, and before the first thread.
+ * For main() of a program that is mostly this client: tunes glibc's malloc for large messages
+ * (otherwise every message grows and shrinks the heap, up to ten times slower) and silences gRPC's
+ * own log unless GRPC_VERBOSITY is set, since each failure comes back as a status anyway. Before
+ * anything else, and before the first thread.
  */
 void client_prepare_process(void);
 
 /* For client/call.c alone. */
 grpc_channel *client_take_channel(struct client *client); /* borrowed; the next one in turn */
 grpc_completion_queue *client_queue(struct client *client);
-const grpc_metadata *client_metadata(const struct client *client, size_t *count); /* borrowed from the client */
+const grpc_metadata *client_metadata(const struct client *client,
+                                     size_t *count); /* borrowed from the client */
 void client_count_call(struct client *client, int change);
-/* Before each start of a batch: what this thread has written is what the network thread sees with the tag. */
+/*
+ * Before each start of a batch: what this thread has written is what the network thread sees with
+ * the tag.
+ */
 void client_hand_over(struct client *client);
 
 /* What the client's thread gets from gRPC's queue: every tag is one of these. */

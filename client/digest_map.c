@@ -48,7 +48,10 @@ size_t *digest_map_find(const struct digest_map *map, const struct digest *diges
     return slot->function == DIGEST_FUNCTION_UNKNOWN ? NULL : &slot->number;
 }
 
-/* The digest's slot, or the free one where it belongs. A hash is random enough to be its own hash value. */
+/*
+ * The digest's slot, or the free one where it belongs. A hash is random enough to be its own hash
+ * value.
+ */
 static struct digest_map_slot *find_slot(const struct digest_map *map, const struct digest *digest)
 {
     uint64_t start;

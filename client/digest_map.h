@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which digests have been seen, and a number for each: open addressing, grows as needed. One thread. */
+/*
+ * Which digests have been seen, and a number for each: open addressing, grows as needed. One
+ * thread.
+ */
 #ifndef VARVE_CLIENT_DIGEST_MAP_H
 #define VARVE_CLIENT_DIGEST_MAP_H
 
@@ -17,8 +20,8 @@ struct digest_map {
 void digest_map_destroy(struct digest_map *map);
 
 /*
- * The place of the digest's number; *is_new tells whether the digest has just been put in, with number 0. The place
- * is valid until the next insert. NULL when there is no memory.
+ * The place of the digest's number; *is_new tells whether the digest has just been put in, with
+ * number 0. The place is valid until the next insert. NULL when there is no memory.
  */
 size_t *digest_map_insert(struct digest_map *map, const struct digest *digest, bool *is_new);
 

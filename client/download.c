@@ -22,14 +22,16 @@ struct download {
     struct hasher *hasher; /* owned */
 
     uint64_t size_bytes;
-    uint64_t start_offset;    /* of this try */
-    uint64_t received_bytes;  /* over all tries, each byte once */
+    uint64_t start_offset;       /* of this try */
+    uint64_t received_bytes;     /* over all tries, each byte once */
     struct status final_failure; /* of the sink, or of what the server sent: no retry helps */
 };
 
 static bool open_stream(struct download *download, struct status *status);
 static void message_received(void *argument, struct client_call *call, grpc_byte_buffer *message);
-static bool take_message(struct download *download, grpc_byte_buffer *message, struct status *status);
+static bool take_message(struct download *download,
+                         grpc_byte_buffer *message,
+                         struct status *status);
 static bool take_data(struct download *download, struct wire_span data, struct status *status);
 static void call_done(void *argument, const struct status *status, grpc_byte_buffer *reply);
 static bool verify(struct download *download, struct status *status);
@@ -37,7 +39,8 @@ static void failed_once(struct download *download, const struct status *status);
 static void pause_over(struct timer *timer);
 static void finish(struct download *download, const struct status *status);
 
-static const struct client_call_handlers read_handlers = {.received = message_received, .done = call_done};
+static const struct client_call_handlers read_handlers = {.received = message_received,
+                                                          .done = call_done};
 
 bool download_start(struct client *client,
                     const struct download_request *request,
@@ -54,8 +57,9 @@ bool download_start(struct client *client,
     download->timer.run = pause_over;
     download->hasher = hasher_new((enum digest_function)request->digest.function);
     retry_init(&download->retry, client_retry_policy(client));
-    ASSERT(resource_name_format(download->name, sizeof(download->name), client_instance_name(client), NULL,
-                                COMPRESSOR_IDENTITY, &request->digest));
+    ASSERT(resource_name_format(download->name, sizeof(download->name),
+                                client_instance_name(client), NULL, COMPRESSOR_IDENTITY,
+                                &request->digest));
     *download_out = download;
     if (open_stream(download, status))
         return true;
@@ -70,8 +74,8 @@ static bool open_stream(struct download *download, struct status *status)
     download->start_offset = download->received_bytes;
     const struct client_call_options options = {
         .method = METHOD_READ,
-        .timeout_ns =
-            client_stream_timeout_ns(download->client, (int64_t)(download->size_bytes - download->start_offset)),
+        .timeout_ns = client_stream_timeout_ns(
+            download->client, (int64_t)(download->size_bytes - download->start_offset)),
         .loop = download->request.loop,
         .handlers = &read_handlers,
         .argument = download,
@@ -93,14 +97,16 @@ static void message_received(void *argument, struct client_call *call, grpc_byte
         client_call_cancel(call);
 }
 
-static bool take_message(struct download *download, grpc_byte_buffer *message, struct status *status)
+static bool take_message(struct download *download,
+                         grpc_byte_buffer *message,
+                         struct status *status)
 {
     struct message_view view;
     if (!message_view_init(&view, message))
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a message");
     struct wire_span data;
-    const bool ok =
-        read_response_data(message_view_list(&view), &data, status) && take_data(download, data, status);
+    const bool ok = read_response_data(message_view_list(&view), &data, status) &&
+                    take_data(download, data, status);
     message_view_free(&view);
     return ok;
 }
@@ -108,9 +114,11 @@ static bool take_message(struct download *download, grpc_byte_buffer *message, s
 static bool take_data(struct download *download, struct wire_span data, struct status *status)
 {
     if (data.length > download->size_bytes - download->received_bytes)
-        return status_fail(status, STATUS_DATA_LOSS, "the server sent more than the blob's %llu bytes",
+        return status_fail(status, STATUS_DATA_LOSS,
+                           "the server sent more than the blob's %llu bytes",
                            (unsigned long long)download->size_bytes);
-    for (struct bytes piece = wire_span_next(&data); piece.length > 0; piece = wire_span_next(&data)) {
+    for (struct bytes piece = wire_span_next(&data); piece.length > 0;
+         piece = wire_span_next(&data)) {
         hasher_update(download->hasher, piece);
         if (!download->request.sink.write(download->request.sink.argument, piece, status))
             return false;
@@ -135,7 +143,8 @@ static void call_done(void *argument, const struct status *status, grpc_byte_buf
     } else {
         if (failure.code == STATUS_OK)
             status_fail(&failure, STATUS_INTERNAL, "the server ended after %llu of %llu bytes",
-                        (unsigned long long)download->received_bytes, (unsigned long long)download->size_bytes);
+                        (unsigned long long)download->received_bytes,
+                        (unsigned long long)download->size_bytes);
         failed_once(download, &failure);
     }
 }
@@ -147,7 +156,8 @@ static bool verify(struct download *download, struct status *status)
     if (digest_equal(&digest, &download->request.digest))
         return true;
     char text[DIGEST_TEXT_BYTES_MAX];
-    return status_fail(status, STATUS_DATA_LOSS, "the server sent other bytes, those of %s", digest_text(&digest, text));
+    return status_fail(status, STATUS_DATA_LOSS, "the server sent other bytes, those of %s",
+                       digest_text(&digest, text));
 }
 
 static void failed_once(struct download *download, const struct status *status)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One blob from the server by ByteStream.Read, in an event loop: each message is hashed and handed on before the
- * next is asked for. After a retryable failure it goes on where it was (read_offset).
+ * One blob from the server by ByteStream.Read, in an event loop: each message is hashed and handed
+ * on before the next is asked for. After a retryable failure it goes on where it was (read_offset).
  *
  *   From      To        On                                                  Made by
  *   READING   DONE      all bytes are there (whatever the status says):     call_done
@@ -10,7 +10,8 @@
  *   READING   DONE      another failure, a sink that fails, cancelled       call_done
  *   PAUSING   READING   the pause is over                                   pause_over
  *
- * The sink sees bytes before they are verified as a whole: what it has taken counts only when done says OK.
+ * The sink sees bytes before they are verified as a whole: what it has taken counts only when done
+ * says OK.
  */
 #ifndef VARVE_CLIENT_DOWNLOAD_H
 #define VARVE_CLIENT_DOWNLOAD_H

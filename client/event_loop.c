@@ -5,7 +5,8 @@
 
 static struct timer *take_due_timer(struct event_loop *loop);
 static struct event *take_event(struct event_loop *loop, int64_t deadline_ns);
-static struct event *take_event_locked(struct event_loop *loop, int64_t deadline_ns) REQUIRES(loop->lock);
+static struct event *take_event_locked(struct event_loop *loop, int64_t deadline_ns)
+    REQUIRES(loop->lock);
 
 void event_loop_init(struct event_loop *loop, struct clock *clock)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hands completions of calls from gRPC's thread to the thread that works with them, and keeps its timers. All
- * handlers of one loop run in the thread that calls event_loop_run(), one at a time, so that what they share
- * needs no lock; and slow work there (reading files, hashing) does not hold up the network.
+ * Hands completions of calls from gRPC's thread to the thread that works with them, and keeps its
+ * timers. All handlers of one loop run in the thread that calls event_loop_run(), one at a time, so
+ * that what they share needs no lock; and slow work there (reading files, hashing) does not hold up
+ * the network.
  *
  * The loop owns no events: an event is a field of the object that waits for it.
  */
@@ -32,7 +33,7 @@ struct event_loop {
     struct clock *clock; /* borrowed */
 
     /* Of the thread that runs the loop. */
-    struct timer *timers; /* sorted, soonest first; one for each call that waits to be tried again, so a few dozen */
+    struct timer *timers; /* sorted, soonest first; a few dozen: one for each call that pauses */
 
     struct lock lock;
     struct condition posted;
@@ -40,17 +41,22 @@ struct event_loop {
 };
 
 void event_loop_init(struct event_loop *loop, struct clock *clock);
-void event_loop_destroy(struct event_loop *loop); /* asserts that nothing is queued and no timer runs */
+void event_loop_destroy(
+    struct event_loop *loop); /* asserts that nothing is queued and no timer runs */
 
 /* Has event->run() called soon. Any thread; the event is not queued yet. */
 void event_loop_post(struct event_loop *loop, struct event *event);
 
-/* Both in the loop's thread. A timer that is started again is moved; stopping one that does not run is fine. */
+/*
+ * Both in the loop's thread. A timer that is started again is moved; stopping one that does not run
+ * is fine.
+ */
 void event_loop_start_timer(struct event_loop *loop, struct timer *timer, int64_t delay_ns);
 void event_loop_stop_timer(struct event_loop *loop, struct timer *timer);
 
 /*
- * Runs one event or timer. Waits for it at most timeout_ns (0: not at all); false when nothing came.
+ * Runs one event or timer. Waits for it at most timeout_ns (0: not at all); false when nothing
+ * came.
  * Threads: one, always the same, never from inside a handler.
  */
 bool event_loop_run(struct event_loop *loop, int64_t timeout_ns);

@@ -15,7 +15,11 @@ static bool read_exactly(const struct file_source *source,
                          uint8_t *to,
                          size_t length,
                          struct status *status);
-static bool read_for_upload(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status);
+static bool read_for_upload(void *argument,
+                            uint64_t offset,
+                            uint8_t *to,
+                            size_t length,
+                            struct status *status);
 static bool changed(const struct file_source *source, struct status *status);
 static size_t printable_length(const uint8_t *bytes, size_t left);
 
@@ -105,7 +109,8 @@ bool file_source_check(const struct file_source *source, struct status *status)
 
 static bool changed(const struct file_source *source, struct status *status)
 {
-    return status_fail(status, STATUS_ABORTED, "%s: changed while it was read; try again when nobody writes to it",
+    return status_fail(status, STATUS_ABORTED,
+                       "%s: changed while it was read; try again when nobody writes to it",
                        source->name);
 }
 
@@ -114,7 +119,11 @@ struct upload_source file_source_upload(struct file_source *source)
     return (struct upload_source){.read = read_for_upload, .argument = source};
 }
 
-static bool read_for_upload(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status)
+static bool read_for_upload(void *argument,
+                            uint64_t offset,
+                            uint8_t *to,
+                            size_t length,
+                            struct status *status)
 {
     const struct file_source *source = argument;
     if (source->kept != NULL) {
@@ -131,7 +140,10 @@ const char *file_name_text(const char *name, char *text, size_t capacity)
     ASSERT(capacity > sizeof(cut) + 4);
     const uint8_t *bytes = (const uint8_t *)name;
     const size_t length = strlen(name);
-    /* In the worst case a byte becomes four; cutting by bytes is coarse, but what is cut is the least telling part. */
+    /*
+     * In the worst case a byte becomes four; cutting by bytes is coarse, but what is cut is the
+     * least telling part.
+     */
     size_t start = 0;
     size_t room = capacity - sizeof(cut);
     size_t needed = 0;
@@ -172,7 +184,8 @@ static size_t printable_length(const uint8_t *bytes, size_t left)
     if (bytes[0] < 0x80)
         return bytes[0] >= 0x20 && bytes[0] != 0x7f ? 1 : 0;
     for (size_t length = 2; length <= 4 && length <= left; length++) {
-        const bool control = length == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0; /* U+0080 to U+009F */
+        const bool control =
+            length == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0; /* U+0080 to U+009F */
         if (bytes_is_utf8(bytes_of(bytes, length)))
             return control ? 0 : length;
     }

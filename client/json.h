@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes JSON to a stream, one value after the other; commas and quoting are taken care of. No nesting limit is needed:
- * what we print is three levels deep at most, and that is asserted. */
+/*
+ * Writes JSON to a stream, one value after the other; commas and quoting are taken care of. No
+ * nesting limit is needed: what we print is three levels deep at most, and that is asserted.
+ */
 #ifndef VARVE_CLIENT_JSON_H
 #define VARVE_CLIENT_JSON_H
 
@@ -25,7 +27,9 @@ void json_open_object(struct json *json, const char *key);
 void json_close_object(struct json *json);
 void json_open_array(struct json *json, const char *key);
 void json_close_array(struct json *json);
-void json_string(struct json *json, const char *key, const char *value); /* bytes that are not UTF-8 become U+FFFD */
+void json_string(struct json *json,
+                 const char *key,
+                 const char *value); /* bytes that are not UTF-8 become U+FFFD */
 void json_integer(struct json *json, const char *key, int64_t value);
 void json_unsigned(struct json *json, const char *key, uint64_t value);
 void json_real(struct json *json, const char *key, double value);

@@ -37,13 +37,19 @@ static grpc_slice digests_request(struct bytes instance,
                                   const struct digest *digests,
                                   size_t count,
                                   uint32_t function_field);
-static bool decode_digest(struct wire_span span, struct arena *arena, struct digest *digest, struct status *status);
+static bool decode_digest(struct wire_span span,
+                          struct arena *arena,
+                          struct digest *digest,
+                          struct status *status);
 static bool decode_entry(struct wire_span span,
                          enum batch_response_kind kind,
                          struct arena *arena,
                          struct batch_response_entry *entry,
                          struct status *status);
-static bool decode_status(struct wire_span span, struct arena *arena, struct status *result, struct status *status);
+static bool decode_status(struct wire_span span,
+                          struct arena *arena,
+                          struct status *result,
+                          struct status *status);
 static bool malformed(struct status *status);
 
 grpc_slice find_missing_request(struct bytes instance, const struct digest *digests, size_t count)
@@ -198,7 +204,10 @@ bool find_missing_response_next(struct wire_reader *reader,
     return !reader->failed || malformed(status);
 }
 
-static bool decode_digest(struct wire_span span, struct arena *arena, struct digest *digest, struct status *status)
+static bool decode_digest(struct wire_span span,
+                          struct arena *arena,
+                          struct digest *digest,
+                          struct status *status)
 {
     struct wire_digest wire;
     if (!wire_digest_decode(span, arena, &wire, status) ||
@@ -234,7 +243,8 @@ static bool decode_entry(struct wire_span span,
                          struct batch_response_entry *entry,
                          struct status *status)
 {
-    const uint32_t status_field = kind == BATCH_READ_RESPONSE ? FIELD_READ_STATUS : FIELD_UPDATE_STATUS;
+    const uint32_t status_field =
+        kind == BATCH_READ_RESPONSE ? FIELD_READ_STATUS : FIELD_UPDATE_STATUS;
     memset(entry, 0, sizeof(*entry));
     bool has_digest = false;
     struct wire_reader reader;
@@ -248,7 +258,8 @@ static bool decode_entry(struct wire_span span,
         } else if (field.number == status_field && field.type == WIRE_BYTES) {
             if (!decode_status(field.span, arena, &entry->result, status))
                 return false;
-        } else if (kind == BATCH_READ_RESPONSE && field.number == FIELD_READ_DATA && field.type == WIRE_BYTES) {
+        } else if (kind == BATCH_READ_RESPONSE && field.number == FIELD_READ_DATA &&
+                   field.type == WIRE_BYTES) {
             entry->data = field.span;
         } else if (kind == BATCH_READ_RESPONSE && field.number == FIELD_READ_COMPRESSOR &&
                    field.type == WIRE_VARINT) {
@@ -258,7 +269,10 @@ static bool decode_entry(struct wire_span span,
     return (!reader.failed && has_digest) || malformed(status);
 }
 
-static bool decode_status(struct wire_span span, struct arena *arena, struct status *result, struct status *status)
+static bool decode_status(struct wire_span span,
+                          struct arena *arena,
+                          struct status *result,
+                          struct status *status)
 {
     int32_t code = 0;
     struct bytes text = {0};
@@ -270,7 +284,8 @@ static bool decode_status(struct wire_span span, struct arena *arena, struct sta
             code = (int32_t)(uint32_t)field.value;
         else if (field.number == FIELD_STATUS_MESSAGE && field.type == WIRE_BYTES &&
                  !wire_span_flat(field.span, arena, &text))
-            return status_fail(status, STATUS_INTERNAL, "the server's answer has texts too long to keep");
+            return status_fail(status, STATUS_INTERNAL,
+                               "the server's answer has texts too long to keep");
     }
     if (reader.failed)
         return malformed(status);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages of blob transfer as a client sends and reads them: requests as slices for gRPC, answers walked where
- * they lie. Field numbers: REAPI v2.12, google.bytestream. Each is tested against protobuf-c's coding.
+ * The messages of blob transfer as a client sends and reads them: requests as slices for gRPC,
+ * answers walked where they lie. Field numbers: REAPI v2.12, google.bytestream. Each is tested
+ * against protobuf-c's coding.
  */
 #ifndef VARVE_CLIENT_MESSAGES_H
 #define VARVE_CLIENT_MESSAGES_H
@@ -13,12 +14,16 @@
 #include "proto/hot_messages.h"
 #include "proto/wire.h"
 
-#define METHOD_FIND_MISSING_BLOBS "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs"
-#define METHOD_BATCH_UPDATE_BLOBS "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs"
-#define METHOD_BATCH_READ_BLOBS "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchReadBlobs"
+#define METHOD_FIND_MISSING_BLOBS                                                                  \
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs"
+#define METHOD_BATCH_UPDATE_BLOBS                                                                  \
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs"
+#define METHOD_BATCH_READ_BLOBS                                                                    \
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchReadBlobs"
 #define METHOD_GET_CAPABILITIES "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities"
 #define METHOD_GET_ACTION_RESULT "/build.bazel.remote.execution.v2.ActionCache/GetActionResult"
-#define METHOD_UPDATE_ACTION_RESULT "/build.bazel.remote.execution.v2.ActionCache/UpdateActionResult"
+#define METHOD_UPDATE_ACTION_RESULT                                                                \
+    "/build.bazel.remote.execution.v2.ActionCache/UpdateActionResult"
 #define METHOD_READ "/google.bytestream.ByteStream/Read"
 #define METHOD_WRITE "/google.bytestream.ByteStream/Write"
 #define METHOD_QUERY_WRITE_STATUS "/google.bytestream.ByteStream/QueryWriteStatus"
@@ -33,7 +38,9 @@ struct batch_blob {
     struct digest digest;
     struct bytes data; /* borrowed; as long as the digest says */
 };
-grpc_slice batch_update_request(struct bytes instance, const struct batch_blob *blobs, size_t count);
+grpc_slice batch_update_request(struct bytes instance,
+                                const struct batch_blob *blobs,
+                                size_t count);
 /* What one more blob adds to such a request. */
 size_t batch_update_entry_bytes(const struct digest *digest);
 /* What such a request is without blobs. */
@@ -62,9 +69,10 @@ MUST_CHECK bool find_missing_response_next(struct wire_reader *reader,
 /* One entry of BatchUpdateBlobsResponse or BatchReadBlobsResponse. */
 struct batch_response_entry {
     struct digest digest;
-    struct status result;  /* OK also when the server left it out */
-    struct wire_span data; /* BatchRead: as sent, in the format of the compressor; points into the message */
-    int32_t compressor;    /* BatchRead */
+    struct status result; /* OK also when the server left it out */
+    struct wire_span
+        data; /* BatchRead: as sent, in the format of the compressor; points into the message */
+    int32_t compressor; /* BatchRead */
 };
 
 enum batch_response_kind { BATCH_UPDATE_RESPONSE, BATCH_READ_RESPONSE };
@@ -77,7 +85,9 @@ MUST_CHECK bool batch_response_next(struct wire_reader *reader,
                                     struct status *status);
 
 /* ReadResponse: the data, which may be empty. */
-MUST_CHECK bool read_response_data(struct bytes_list message, struct wire_span *data, struct status *status);
+MUST_CHECK bool read_response_data(struct bytes_list message,
+                                   struct wire_span *data,
+                                   struct status *status);
 
 /* WriteResponse and QueryWriteStatusResponse (complete is false in the former). */
 MUST_CHECK bool write_status_response(struct bytes_list message,

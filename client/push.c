@@ -16,7 +16,10 @@
 /* A page is asked for when it holds that much, or has FIND_MISSING_PAGE_MAX digests. */
 #define PAGE_BYTES_MAX (UINT64_C(32) << 20)
 
-/* A blob of the tree on its way. In one place at a time: a page, the queue, the packer, a batch or a stream. */
+/*
+ * A blob of the tree on its way. In one place at a time: a page, the queue, the packer, a batch or
+ * a stream.
+ */
 struct item {
     struct digest digest;
     uint8_t *content; /* owned; NULL for a file that is read when it is sent */
@@ -74,19 +77,32 @@ struct push {
     size_t pages_live, batches_live, streams_live;
     uint64_t held_bytes;
 
-    struct status failure; /* ends the push */
+    struct status failure;      /* ends the push */
     struct status first_failed; /* of the blobs that were not stored */
 };
 
 static bool push_init(struct push *push, const char *path, struct status *status);
 static void push_destroy(struct push *push);
-static bool visit_content(void *argument, const struct digest *digest, uint8_t *content, struct status *status);
-static bool visit_file(void *argument, const struct digest *digest, const char *path, const struct stat *stat,
+static bool visit_content(void *argument,
+                          const struct digest *digest,
+                          uint8_t *content,
+                          struct status *status);
+static bool visit_file(void *argument,
+                       const struct digest *digest,
+                       const char *path,
+                       const struct stat *stat,
                        struct status *status);
 static void visit_problem(void *argument, const struct status *problem);
-static bool add_item(struct push *push, const struct digest *digest, uint8_t *content, const char *path,
-                     const struct stat *stat, struct status *status);
-static bool is_wanted(struct push *push, const struct digest *digest, const char *path, bool *wanted,
+static bool add_item(struct push *push,
+                     const struct digest *digest,
+                     uint8_t *content,
+                     const char *path,
+                     const struct stat *stat,
+                     struct status *status);
+static bool is_wanted(struct push *push,
+                      const struct digest *digest,
+                      const char *path,
+                      bool *wanted,
                       struct status *status);
 static bool add_to_page(struct push *push, struct item *item, struct status *status);
 static bool make_room(struct push *push, struct status *status);
@@ -101,7 +117,11 @@ static void batch_done(void *argument, const struct status *status);
 static void entry_done(struct push *push, struct item *item, const struct status *result);
 static void send_stream(struct push *push, struct item *item);
 static bool open_source(struct push *push, struct stream *stream, struct status *status);
-static bool read_content(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status);
+static bool read_content(void *argument,
+                         uint64_t offset,
+                         uint8_t *to,
+                         size_t length,
+                         struct status *status);
 static void stream_done(void *argument, const struct status *status, uint64_t sent_bytes);
 static void stream_free(struct stream *stream);
 static void item_uploaded(struct push *push, struct item *item);
@@ -159,7 +179,8 @@ static bool push_init(struct push *push, const char *path, struct status *status
     if (batch_packer_limits_lower(&limits, push->capabilities->batch_total_bytes_max) &&
         !batch_packer_new(&limits, &push->packer, status))
         return false;
-    push->root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* tree_walk() says what is wrong with it */
+    push->root_fd =
+        open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); /* tree_walk() says what is wrong with it */
     return true;
 }
 
@@ -173,12 +194,18 @@ static void push_destroy(struct push *push)
         close(push->root_fd);
 }
 
-static bool visit_content(void *argument, const struct digest *digest, uint8_t *content, struct status *status)
+static bool visit_content(void *argument,
+                          const struct digest *digest,
+                          uint8_t *content,
+                          struct status *status)
 {
     return add_item(argument, digest, content, NULL, NULL, status);
 }
 
-static bool visit_file(void *argument, const struct digest *digest, const char *path, const struct stat *stat,
+static bool visit_file(void *argument,
+                       const struct digest *digest,
+                       const char *path,
+                       const struct stat *stat,
                        struct status *status)
 {
     return add_item(argument, digest, NULL, path, stat, status);
@@ -191,8 +218,12 @@ static void visit_problem(void *argument, const struct status *problem)
     push->observer->problem(push->observer->argument, problem);
 }
 
-static bool add_item(struct push *push, const struct digest *digest, uint8_t *content, const char *path,
-                     const struct stat *stat, struct status *status)
+static bool add_item(struct push *push,
+                     const struct digest *digest,
+                     uint8_t *content,
+                     const char *path,
+                     const struct stat *stat,
+                     struct status *status)
 {
     bool wanted;
     if (!is_wanted(push, digest, path, &wanted, status)) {
@@ -222,7 +253,10 @@ static bool add_item(struct push *push, const struct digest *digest, uint8_t *co
 }
 
 /* Not the empty blob, not what came before, not once the tree is known to have no root digest. */
-static bool is_wanted(struct push *push, const struct digest *digest, const char *path, bool *wanted,
+static bool is_wanted(struct push *push,
+                      const struct digest *digest,
+                      const char *path,
+                      bool *wanted,
                       struct status *status)
 {
     *wanted = false;
@@ -230,7 +264,8 @@ static bool is_wanted(struct push *push, const struct digest *digest, const char
         return true;
     bool is_new;
     if (digest_map_insert(&push->seen, digest, &is_new) == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the blobs of the tree");
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory for the blobs of the tree");
     if (!is_new)
         return true;
     push->counts->blobs++;
@@ -239,7 +274,8 @@ static bool is_wanted(struct push *push, const struct digest *digest, const char
     *wanted = capabilities_check_blob(push->capabilities, digest->size_bytes, &problem);
     if (!*wanted) {
         char text[FILE_NAME_TEXT_BYTES];
-        status_prefix(&problem, "%s", path != NULL ? file_name_text(path, text, sizeof(text)) : "a directory");
+        status_prefix(&problem, "%s",
+                      path != NULL ? file_name_text(path, text, sizeof(text)) : "a directory");
         blob_failed(push, &problem);
     }
     return true;
@@ -251,7 +287,8 @@ static bool add_to_page(struct push *push, struct item *item, struct status *sta
         push->page = calloc(1, sizeof(*push->page));
         if (push->page == NULL) {
             item_free(push, item);
-            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the blobs of the tree");
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                               "no memory for the blobs of the tree");
         }
         push->page->push = push;
     }
@@ -290,7 +327,8 @@ static void ask_page(struct push *push)
     push->pages_live++;
     struct status status = {0};
     const struct batch_done done = {.done = page_done, .argument = page};
-    if (!find_missing_start(push->client, &push->loop, page->digests, page->missing, page->count, done, &status))
+    if (!find_missing_start(push->client, &push->loop, page->digests, page->missing, page->count,
+                            done, &status))
         page_done(page, &status);
 }
 
@@ -345,23 +383,28 @@ static void send_more(struct push *push)
     if (push->failure.code == STATUS_OK)
         return;
     size_t count = 0;
-    struct item **packed = push->packer != NULL ? (struct item **)batch_packer_take(push->packer, &count) : NULL;
+    struct item **packed =
+        push->packer != NULL ? (struct item **)batch_packer_take(push->packer, &count) : NULL;
     for (size_t i = 0; i < count; i++)
         item_free(push, packed[i]);
     free(packed);
-    for (struct item *item = queue_take(&push->to_batch); item != NULL; item = queue_take(&push->to_batch))
+    for (struct item *item = queue_take(&push->to_batch); item != NULL;
+         item = queue_take(&push->to_batch))
         item_free(push, item);
-    for (struct item *item = queue_take(&push->to_stream); item != NULL; item = queue_take(&push->to_stream))
+    for (struct item *item = queue_take(&push->to_stream); item != NULL;
+         item = queue_take(&push->to_stream))
         item_free(push, item);
 }
 
 /*
- * Packs what waits and sends full batches, and one that is not full once nothing can fill it any more (or nothing
- * else is in flight that would give this another turn). True when it may have more to do.
+ * Packs what waits and sends full batches, and one that is not full once nothing can fill it any
+ * more (or nothing else is in flight that would give this another turn). True when it may have more
+ * to do.
  */
 static bool pack(struct push *push)
 {
-    for (struct item *item = queue_take(&push->to_batch); item != NULL; item = queue_take(&push->to_batch)) {
+    for (struct item *item = queue_take(&push->to_batch); item != NULL;
+         item = queue_take(&push->to_batch)) {
         enum batch_verdict verdict = BATCH_TOO_LARGE;
         struct status status = {0};
         if (push->packer != NULL && item->content != NULL &&
@@ -383,7 +426,8 @@ static bool pack(struct push *push)
             queue_put(&push->to_stream, item);
         }
     }
-    const bool last = (push->walked && push->pages_live == 0 && push->page == NULL) || calls_live(push) == 0;
+    const bool last =
+        (push->walked && push->pages_live == 0 && push->page == NULL) || calls_live(push) == 0;
     if (push->packer != NULL && batch_packer_count(push->packer) > 0 && last &&
         push->batches_live < PUSH_BATCHES_IN_FLIGHT_MAX) {
         send_batch(push);
@@ -416,7 +460,8 @@ static void send_batch(struct push *push)
         push->counts->batches++;
         push->batches_live++;
         const struct batch_done done = {.done = batch_done, .argument = batch};
-        if (!batch_update_start(push->client, &push->loop, batch->blobs, batch->results, count, done, &status))
+        if (!batch_update_start(push->client, &push->loop, batch->blobs, batch->results, count,
+                                done, &status))
             batch_done(batch, &status);
         return;
     }
@@ -439,7 +484,8 @@ static void batch_done(void *argument, const struct status *status)
     push->batches_live--;
     if (ends_the_push(status->code))
         fail_call(push, "BatchUpdateBlobs", status);
-    if (status->code == STATUS_UNIMPLEMENTED && push->packer != NULL && batch_packer_count(push->packer) == 0) {
+    if (status->code == STATUS_UNIMPLEMENTED && push->packer != NULL &&
+        batch_packer_count(push->packer) == 0) {
         batch_packer_free(push->packer); /* everything is streamed from here on */
         push->packer = NULL;
     }
@@ -515,11 +561,16 @@ static bool open_source(struct push *push, struct stream *stream, struct status 
     const struct stat now = stream->source.stat;
     stream->source.stat = item->stat;
     if (now.st_dev != item->stat.st_dev || now.st_ino != item->stat.st_ino)
-        return status_fail(status, STATUS_ABORTED, "%s: replaced while it was pushed; try again", stream->source.name);
+        return status_fail(status, STATUS_ABORTED, "%s: replaced while it was pushed; try again",
+                           stream->source.name);
     return file_source_check(&stream->source, status);
 }
 
-static bool read_content(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status)
+static bool read_content(void *argument,
+                         uint64_t offset,
+                         uint8_t *to,
+                         size_t length,
+                         struct status *status)
 {
     (void)status;
     const struct item *item = argument;
@@ -645,8 +696,8 @@ static void fail_call(struct push *push, const char *method, const struct status
 /* After all tries: what every other blob would meet as well. */
 static bool ends_the_push(enum status_code code)
 {
-    return code == STATUS_UNAVAILABLE || code == STATUS_DEADLINE_EXCEEDED || code == STATUS_PERMISSION_DENIED ||
-           code == STATUS_UNAUTHENTICATED;
+    return code == STATUS_UNAVAILABLE || code == STATUS_DEADLINE_EXCEEDED ||
+           code == STATUS_PERMISSION_DENIED || code == STATUS_UNAUTHENTICATED;
 }
 
 static void progress(struct push *push)

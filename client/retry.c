@@ -19,8 +19,12 @@ struct retry_policy retry_policy_default(void)
 void retry_init(struct retry *retry, const struct retry_policy *policy)
 {
     *retry = (struct retry){.policy = *policy};
-    /* Only so that many clients do not come back at the same instant; any value will do if there is none. */
-    if (getrandom(&retry->random, sizeof(retry->random), GRND_NONBLOCK) != (ssize_t)sizeof(retry->random))
+    /*
+     * Only so that many clients do not come back at the same instant; any value will do if there is
+     * none.
+     */
+    if (getrandom(&retry->random, sizeof(retry->random), GRND_NONBLOCK) !=
+        (ssize_t)sizeof(retry->random))
         retry->random = (uint64_t)(uintptr_t)retry;
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When to try a failed call again, and after how long: doubling pauses with jitter, a bounded number of times. */
+/*
+ * When to try a failed call again, and after how long: doubling pauses with jitter, a bounded
+ * number of times.
+ */
 #ifndef VARVE_CLIENT_RETRY_H
 #define VARVE_CLIENT_RETRY_H
 
@@ -27,13 +30,16 @@ struct retry {
 void retry_init(struct retry *retry, const struct retry_policy *policy);
 
 /*
- * Could the same call succeed a moment later? UNKNOWN, RESOURCE_EXHAUSTED, ABORTED, INTERNAL and UNAVAILABLE; and
- * DEADLINE_EXCEEDED only when the call has got somewhere (moved), since a call that stood still for all of
- * its time is not worth as much again.
+ * Could the same call succeed a moment later? UNKNOWN, RESOURCE_EXHAUSTED, ABORTED, INTERNAL and
+ * UNAVAILABLE; and DEADLINE_EXCEEDED only when the call has got somewhere (moved), since a call
+ * that stood still for all of its time is not worth as much again.
  */
 bool retry_is_retryable(enum status_code code, bool moved);
 
-/* A try has failed. True: try again after *pause_ns (between half of the doubled pause and all of it). */
+/*
+ * A try has failed. True: try again after *pause_ns (between half of the doubled pause and all of
+ * it).
+ */
 bool retry_again(struct retry *retry, const struct status *status, bool moved, int64_t *pause_ns);
 
 #endif

@@ -23,10 +23,10 @@ static void *call_and_unpack(struct client *client,
 static void copy_text(char to[SERVER_TEXT_BYTES_MAX], const char *from);
 
 bool store_service_stat(struct client *client,
-                const struct digest *digests,
-                struct blob_place *places,
-                size_t count,
-                struct status *status)
+                        const struct digest *digests,
+                        struct blob_place *places,
+                        size_t count,
+                        struct status *status)
 {
     for (size_t at = 0; at < count; at += STAT_PAGE_MAX) {
         const size_t page = count - at < STAT_PAGE_MAX ? count - at : STAT_PAGE_MAX;
@@ -44,7 +44,8 @@ static bool stat_page(struct client *client,
                       struct status *status)
 {
     Varve__V1__StatResponse *response =
-        call_and_unpack(client, METHOD_STORE_STAT, find_missing_request(client_instance_name(client), digests, count),
+        call_and_unpack(client, METHOD_STORE_STAT,
+                        find_missing_request(client_instance_name(client), digests, count),
                         &varve__v1__stat_response__descriptor, status);
     if (response == NULL)
         return false;
@@ -60,15 +61,19 @@ static bool stat_page(struct client *client,
         };
     }
     if (!ok)
-        status_fail(status, STATUS_INTERNAL, "Stat: %zu answers to %zu digests", response->n_places, count);
+        status_fail(status, STATUS_INTERNAL, "Stat: %zu answers to %zu digests", response->n_places,
+                    count);
     protobuf_c_message_free_unpacked(&response->base, NULL);
     return ok;
 }
 
-bool store_service_status(struct client *client, struct server_status *server, struct status *status)
+bool store_service_status(struct client *client,
+                          struct server_status *server,
+                          struct status *status)
 {
-    Varve__V1__StatusResponse *response = call_and_unpack(client, METHOD_STORE_STATUS, grpc_empty_slice(),
-                                                          &varve__v1__status_response__descriptor, status);
+    Varve__V1__StatusResponse *response =
+        call_and_unpack(client, METHOD_STORE_STATUS, grpc_empty_slice(),
+                        &varve__v1__status_response__descriptor, status);
     if (response == NULL)
         return false;
     *server = (struct server_status){
@@ -110,7 +115,8 @@ static void *call_and_unpack(struct client *client,
     void *message = flat != NULL ? protobuf_c_message_unpack(descriptor, NULL, length, flat) : NULL;
     free(flat);
     if (message == NULL)
-        status_fail(status, STATUS_INTERNAL, "%s: the server's answer is malformed", strrchr(method, '/') + 1);
+        status_fail(status, STATUS_INTERNAL, "%s: the server's answer is malformed",
+                    strrchr(method, '/') + 1);
     return message;
 }
 

@@ -18,10 +18,10 @@ struct blob_place {
  * Errors: UNIMPLEMENTED when the server is not varve.
  */
 MUST_CHECK bool store_service_stat(struct client *client,
-                           const struct digest *digests,
-                           struct blob_place *places,
-                           size_t count,
-                           struct status *status);
+                                   const struct digest *digests,
+                                   struct blob_place *places,
+                                   size_t count,
+                                   struct status *status);
 
 enum { SERVER_LANES_MAX = 8, SERVER_TEXT_BYTES_MAX = 256 };
 
@@ -39,7 +39,9 @@ struct server_status {
 };
 
 /* Waits for the answer. Errors: UNIMPLEMENTED when the server is not varve. */
-MUST_CHECK bool store_service_status(struct client *client, struct server_status *server, struct status *status);
+MUST_CHECK bool store_service_status(struct client *client,
+                                     struct server_status *server,
+                                     struct status *status);
 
 /* "small", "large"; "serving", ...; "unknown". Static storage. */
 const char *store_service_lane_name(int lane);

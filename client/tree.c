@@ -22,7 +22,10 @@ enum {
     FIELD_IS_EXECUTABLE = 4,
 };
 
-/* A descriptor for the file being read, one for a directory being listed, the rest for directories on the way. */
+/*
+ * A descriptor for the file being read, one for a directory being listed, the rest for directories
+ * on the way.
+ */
 enum { OPEN_LEVELS_MAX = TREE_DESCRIPTORS_MAX - 4 };
 
 struct growing {
@@ -48,12 +51,15 @@ struct level {
 struct walk {
     const struct tree_visitor *visitor;
     struct tree_totals *totals;
-    struct level *level;  /* where the walk is */
-    struct growing path;  /* of it, relative to the root, with a NUL */
-    uint8_t *buffer;      /* owned; FILE_SOURCE_KEPT_BYTES */
+    struct level *level; /* where the walk is */
+    struct growing path; /* of it, relative to the root, with a NUL */
+    uint8_t *buffer;     /* owned; FILE_SOURCE_KEPT_BYTES */
 };
 
-static bool walk_all(struct walk *walk, const char *root_path, struct digest *root, struct status *status);
+static bool walk_all(struct walk *walk,
+                     const char *root_path,
+                     struct digest *root,
+                     struct status *status);
 static bool step(struct walk *walk, struct status *status);
 static bool enter(struct walk *walk, int fd, struct status *status);
 static bool leave(struct walk *walk, struct digest *digest, struct status *status);
@@ -65,7 +71,10 @@ static bool visit_file(struct walk *walk, const char *name, struct status *statu
 static bool take_file(struct walk *walk, const char *name, int fd, struct status *status);
 static bool visit_directory(struct walk *walk, const char *name, struct status *status);
 static bool visit_symlink(struct walk *walk, const char *name, struct status *status);
-static bool add_symlink(struct walk *walk, const char *name, const char *target, size_t length,
+static bool add_symlink(struct walk *walk,
+                        const char *name,
+                        const char *target,
+                        size_t length,
                         struct status *status);
 static bool back_to_parent(struct walk *walk, struct status *status);
 static void close_far_level(struct level *level);
@@ -83,7 +92,8 @@ bool tree_walk(const char *path,
                struct status *status)
 {
     *totals = (struct tree_totals){0};
-    struct walk walk = {.visitor = visitor, .totals = totals, .buffer = malloc(FILE_SOURCE_KEPT_BYTES)};
+    struct walk walk = {
+        .visitor = visitor, .totals = totals, .buffer = malloc(FILE_SOURCE_KEPT_BYTES)};
     uint8_t *path_end = grow(&walk.path, 1);
     bool ok = walk.buffer != NULL && path_end != NULL;
     if (ok) {
@@ -102,12 +112,16 @@ bool tree_walk(const char *path,
     return ok;
 }
 
-static bool walk_all(struct walk *walk, const char *root_path, struct digest *root, struct status *status)
+static bool walk_all(struct walk *walk,
+                     const char *root_path,
+                     struct digest *root,
+                     struct status *status)
 {
     char text[FILE_NAME_TEXT_BYTES];
     const int fd = open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return status_fail_errno(status, errno, "%s", file_name_text(root_path, text, sizeof(text)));
+        return status_fail_errno(status, errno, "%s",
+                                 file_name_text(root_path, text, sizeof(text)));
     if (!enter(walk, fd, status))
         return false;
     while (walk->level->parent != NULL || walk->level->next_name < walk->level->name_count) {
@@ -117,7 +131,8 @@ static bool walk_all(struct walk *walk, const char *root_path, struct digest *ro
     if (!leave(walk, root, status))
         return false;
     if (walk->totals->problems > 0)
-        return status_fail(status, STATUS_FAILED_PRECONDITION, "%s: %llu of its entries cannot be stored",
+        return status_fail(status, STATUS_FAILED_PRECONDITION,
+                           "%s: %llu of its entries cannot be stored",
                            file_name_text(root_path, text, sizeof(text)),
                            (unsigned long long)walk->totals->problems);
     return true;
@@ -136,7 +151,8 @@ static bool step(struct walk *walk, struct status *status)
     struct level *parent = walk->level;
     const char *name = parent->names[parent->next_name - 1];
     const size_t name_bytes = wire_bytes_field_size(FIELD_NAME, strlen(name));
-    const size_t body = name_bytes + wire_bytes_field_size(FIELD_DIGEST, digest_message_size(&digest));
+    const size_t body =
+        name_bytes + wire_bytes_field_size(FIELD_DIGEST, digest_message_size(&digest));
     uint8_t *to = grow(&parent->directories, wire_bytes_field_size(FIELD_DIRECTORIES, body));
     if (to == NULL)
         return no_memory(status);
@@ -170,7 +186,9 @@ static bool enter(struct walk *walk, int fd, struct status *status)
     return list_names(walk, level, status);
 }
 
-/* The directory is done: its message goes to the visitor. The level stays until back_to_parent(). */
+/*
+ * The directory is done: its message goes to the visitor. The level stays until back_to_parent().
+ */
 static bool leave(struct walk *walk, struct digest *digest, struct status *status)
 {
     struct level *level = walk->level;
@@ -194,7 +212,7 @@ static bool list_names(struct walk *walk, struct level *level, struct status *st
     const int fd = openat(level->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
     if (stream == NULL) {
-        problem(walk, NULL, strerror(errno));
+        problem(walk, NULL, strerrordesc_np(errno));
         if (fd >= 0)
             close(fd);
         return true;
@@ -203,7 +221,7 @@ static bool list_names(struct walk *walk, struct level *level, struct status *st
     const bool ok = collect_names(stream, level, &error, status);
     closedir(stream);
     if (ok && error != 0)
-        problem(walk, NULL, strerror(error));
+        problem(walk, NULL, strerrordesc_np(error));
     if (ok && level->name_count > 0)
         qsort(level->names, level->name_count, sizeof(*level->names), compare_names);
     return ok;
@@ -243,7 +261,9 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*first, *second);
 }
 
-/* What it is is asked first, without opening: opening a FIFO or a device can wait, or do something. */
+/*
+ * What it is is asked first, without opening: opening a FIFO or a device can wait, or do something.
+ */
 static bool visit_name(struct walk *walk, const char *name, struct status *status)
 {
     struct stat stat;
@@ -252,7 +272,7 @@ static bool visit_name(struct walk *walk, const char *name, struct status *statu
         return true;
     }
     if (fstatat(walk->level->fd, name, &stat, AT_SYMLINK_NOFOLLOW) != 0) {
-        problem(walk, name, strerror(errno));
+        problem(walk, name, strerrordesc_np(errno));
         return true;
     }
     switch (stat.st_mode & S_IFMT) {
@@ -277,9 +297,10 @@ static bool visit_name(struct walk *walk, const char *name, struct status *statu
 static bool visit_file(struct walk *walk, const char *name, struct status *status)
 {
     /* Something else may stand there by now: no link is followed, and nothing waits. */
-    const int fd = openat(walk->level->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const int fd =
+        openat(walk->level->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) {
-        problem(walk, name, strerror(errno));
+        problem(walk, name, strerrordesc_np(errno));
         return true;
     }
     const bool ok = take_file(walk, name, fd, status);
@@ -297,7 +318,8 @@ static bool take_file(struct walk *walk, const char *name, int fd, struct status
         return false;
     const char *path = (const char *)walk->path.data;
     bool good = file_source_init(&source, fd, path, &failure);
-    if (good && !file_source_digest(&source, DIGEST_FUNCTION_SHA256, walk->buffer, &digest, &failure)) {
+    if (good &&
+        !file_source_digest(&source, DIGEST_FUNCTION_SHA256, walk->buffer, &digest, &failure)) {
         file_source_destroy(&source);
         good = false;
     }
@@ -309,11 +331,13 @@ static bool take_file(struct walk *walk, const char *name, int fd, struct status
     }
 
     bool ok;
-    if (digest.size_bytes <= TREE_KEPT_FILE_BYTES && (source.kept != NULL || digest.size_bytes == 0)) {
+    if (digest.size_bytes <= TREE_KEPT_FILE_BYTES &&
+        (source.kept != NULL || digest.size_bytes == 0)) {
         uint8_t *content = source.kept != NULL ? source.kept : malloc(1);
         source.kept = NULL;
-        ok = content != NULL ? walk->visitor->content(walk->visitor->argument, &digest, content, status)
-                             : no_memory(status);
+        ok = content != NULL
+                 ? walk->visitor->content(walk->visitor->argument, &digest, content, status)
+                 : no_memory(status);
     } else {
         ok = walk->visitor->file(walk->visitor->argument, &digest, path, &source.stat, status);
     }
@@ -344,7 +368,7 @@ static bool visit_directory(struct walk *walk, const char *name, struct status *
 {
     const int fd = openat(walk->level->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
-        problem(walk, name, strerror(errno));
+        problem(walk, name, strerrordesc_np(errno));
         return true;
     }
     if (!push_name(walk, name, status)) {
@@ -359,7 +383,7 @@ static bool visit_symlink(struct walk *walk, const char *name, struct status *st
     char target[PATH_MAX + 1];
     const ssize_t length = readlinkat(walk->level->fd, name, target, sizeof(target));
     if (length < 0) {
-        problem(walk, name, strerror(errno));
+        problem(walk, name, strerrordesc_np(errno));
         return true;
     }
     if ((size_t)length == sizeof(target)) {
@@ -374,11 +398,14 @@ static bool visit_symlink(struct walk *walk, const char *name, struct status *st
     return add_symlink(walk, name, target, (size_t)length, status);
 }
 
-static bool add_symlink(struct walk *walk, const char *name, const char *target, size_t length,
+static bool add_symlink(struct walk *walk,
+                        const char *name,
+                        const char *target,
+                        size_t length,
                         struct status *status)
 {
-    const size_t body =
-        wire_bytes_field_size(FIELD_NAME, strlen(name)) + wire_bytes_field_size(FIELD_TARGET, length);
+    const size_t body = wire_bytes_field_size(FIELD_NAME, strlen(name)) +
+                        wire_bytes_field_size(FIELD_TARGET, length);
     uint8_t *to = grow(&walk->level->symlinks, wire_bytes_field_size(FIELD_SYMLINKS, body));
     if (to == NULL)
         return no_memory(status);
@@ -388,7 +415,10 @@ static bool add_symlink(struct walk *walk, const char *name, const char *target,
     return true;
 }
 
-/* The parent's descriptor may have been closed on the way down; ".." leads back, if nobody has moved anything. */
+/*
+ * The parent's descriptor may have been closed on the way down; ".." leads back, if nobody has
+ * moved anything.
+ */
 static bool back_to_parent(struct walk *walk, struct status *status)
 {
     struct level *level = walk->level;
@@ -399,8 +429,9 @@ static bool back_to_parent(struct walk *walk, struct status *status)
         char text[FILE_NAME_TEXT_BYTES];
         parent->fd = openat(level->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (parent->fd < 0 || fstat(parent->fd, &stat) != 0)
-            ok = status_fail_errno(status, errno, "the directory above %s",
-                                   file_name_text((const char *)walk->path.data, text, sizeof(text)));
+            ok = status_fail_errno(
+                status, errno, "the directory above %s",
+                file_name_text((const char *)walk->path.data, text, sizeof(text)));
         else if (stat.st_dev != parent->device || stat.st_ino != parent->inode)
             ok = status_fail(status, STATUS_ABORTED, "%s: moved while it was read",
                              file_name_text((const char *)walk->path.data, text, sizeof(text)));
@@ -466,8 +497,9 @@ static void problem(struct walk *walk, const char *name, const char *what)
     file_name_text((const char *)walk->path.data, directory, sizeof(directory));
     const char *shown = name != NULL ? file_name_text(name, text, sizeof(text)) : "";
     const bool root = walk->path.length == 1;
-    status_fail(&status, STATUS_FAILED_PRECONDITION, "%s%s%s: %s", root && name == NULL ? "." : directory,
-                root || name == NULL ? "" : "/", shown, what);
+    status_fail(&status, STATUS_FAILED_PRECONDITION, "%s%s%s: %s",
+                root && name == NULL ? "." : directory, root || name == NULL ? "" : "/", shown,
+                what);
     walk->totals->problems++;
     walk->visitor->problem(walk->visitor->argument, &status);
 }
@@ -507,7 +539,8 @@ bool tree_open_file(int root_fd, const char *path, int *fd_out, struct status *s
         name[length] = '\0';
         const bool last = at[length] == '\0';
         const int next = openat(fd, name,
-                                (last ? O_NONBLOCK | O_NOCTTY : O_DIRECTORY) | O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+                                (last ? O_NONBLOCK | O_NOCTTY : O_DIRECTORY) | O_RDONLY |
+                                    O_NOFOLLOW | O_CLOEXEC);
         const int error = errno;
         close(fd);
         errno = error;

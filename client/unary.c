@@ -59,7 +59,8 @@ static void try_done(void *argument, const struct status *status, grpc_byte_buff
     struct unary *unary = argument;
     unary->call = NULL;
     int64_t pause_ns;
-    if (status->code != STATUS_OK && !unary->cancelled && retry_again(&unary->retry, status, false, &pause_ns))
+    if (status->code != STATUS_OK && !unary->cancelled &&
+        retry_again(&unary->retry, status, false, &pause_ns))
         event_loop_start_timer(unary->request.loop, &unary->timer, pause_ns);
     else
         finish(unary, status, reply);

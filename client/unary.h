@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One unary call in an event loop, tried again after retryable failures as the client's retry policy says. */
+/*
+ * One unary call in an event loop, tried again after retryable failures as the client's retry
+ * policy says.
+ */
 #ifndef VARVE_CLIENT_UNARY_H
 #define VARVE_CLIENT_UNARY_H
 
@@ -13,7 +16,10 @@ struct unary_request {
     const char *method;      /* static storage */
     grpc_slice body;         /* handed over */
     struct event_loop *loop; /* borrowed */
-    /* Comes once, never from inside unary_start(). reply: owned by the handler, NULL when the status is not OK. */
+    /*
+     * Comes once, never from inside unary_start(). reply: owned by the handler, NULL when the
+     * status is not OK.
+     */
     void (*done)(void *argument, const struct status *status, grpc_byte_buffer *reply);
     void *argument;
 };
@@ -28,8 +34,8 @@ MUST_CHECK bool unary_start(struct client *client,
 void unary_cancel(struct unary *unary);
 
 /*
- * The same and waits for the end; in a loop of its own. *reply is set on true and owned by the caller. The status
- * tells the method of what failed.
+ * The same and waits for the end; in a loop of its own. *reply is set on true and owned by the
+ * caller. The status tells the method of what failed.
  */
 MUST_CHECK bool unary_call(struct client *client,
                            const char *method,

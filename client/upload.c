@@ -33,7 +33,9 @@ static bool send_first(struct upload *upload, struct status *status);
 static grpc_byte_buffer *next_message(struct upload *upload, enum client_call_more *more);
 static void message_sent(void *argument, struct client_call *call);
 static void call_done(void *argument, const struct status *status, grpc_byte_buffer *reply);
-static bool check_committed(const struct upload *upload, grpc_byte_buffer *reply, struct status *status);
+static bool check_committed(const struct upload *upload,
+                            grpc_byte_buffer *reply,
+                            struct status *status);
 static void failed_once(struct upload *upload, const struct status *status);
 static void pause_over(struct timer *timer);
 static bool ask(struct upload *upload, struct status *status);
@@ -66,8 +68,8 @@ bool upload_start(struct client *client,
     char uuid[UUID_TEXT_BYTES];
     uuid_random(uuid);
     /* An instance name is far shorter than the room there is. */
-    ASSERT(resource_name_format(upload->name, sizeof(upload->name), client_instance_name(client), uuid,
-                                COMPRESSOR_IDENTITY, &request->digest));
+    ASSERT(resource_name_format(upload->name, sizeof(upload->name), client_instance_name(client),
+                                uuid, COMPRESSOR_IDENTITY, &request->digest));
     *upload_out = upload;
     if (send_first(upload, status))
         return true;
@@ -87,8 +89,8 @@ static bool send_first(struct upload *upload, struct status *status)
     }
     const struct client_call_options options = {
         .method = METHOD_WRITE,
-        .timeout_ns =
-            client_stream_timeout_ns(upload->client, (int64_t)(upload->size_bytes - upload->start_offset)),
+        .timeout_ns = client_stream_timeout_ns(
+            upload->client, (int64_t)(upload->size_bytes - upload->start_offset)),
         .loop = upload->request.loop,
         .handlers = &write_handlers,
         .argument = upload,
@@ -103,8 +105,8 @@ static grpc_byte_buffer *next_message(struct upload *upload, enum client_call_mo
     const uint64_t left = upload->size_bytes - offset;
     const size_t length = left < UPLOAD_MESSAGE_BYTES ? (size_t)left : UPLOAD_MESSAGE_BYTES;
     grpc_slice data = grpc_slice_malloc(length);
-    if (!upload->request.source.read(upload->request.source.argument, offset, GRPC_SLICE_START_PTR(data), length,
-                                     &upload->source_failure)) {
+    if (!upload->request.source.read(upload->request.source.argument, offset,
+                                     GRPC_SLICE_START_PTR(data), length, &upload->source_failure)) {
         grpc_slice_unref(data);
         return NULL;
     }
@@ -112,7 +114,8 @@ static grpc_byte_buffer *next_message(struct upload *upload, enum client_call_mo
     upload->sent_bytes += length;
     const bool last = upload->next_offset == upload->size_bytes;
     *more = last ? CLIENT_CALL_LAST : CLIENT_CALL_MORE;
-    return write_request_message(offset == upload->start_offset ? upload->name : NULL, offset, data, last);
+    return write_request_message(offset == upload->start_offset ? upload->name : NULL, offset, data,
+                                 last);
 }
 
 static void message_sent(void *argument, struct client_call *call)
@@ -148,7 +151,9 @@ static void call_done(void *argument, const struct status *status, grpc_byte_buf
 }
 
 /* OK with the whole size: also what an early answer has to say about a blob that was there. */
-static bool check_committed(const struct upload *upload, grpc_byte_buffer *reply, struct status *status)
+static bool check_committed(const struct upload *upload,
+                            grpc_byte_buffer *reply,
+                            struct status *status)
 {
     uint64_t offset;
     bool complete;
@@ -241,7 +246,8 @@ static bool take_answer(const struct upload *upload,
     if (!message_view_init(&view, reply))
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for an answer");
     int64_t committed_bytes;
-    const bool ok = write_status_response(message_view_list(&view), &committed_bytes, complete, status);
+    const bool ok =
+        write_status_response(message_view_list(&view), &committed_bytes, complete, status);
     message_view_free(&view);
     if (!ok)
         return false;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One blob to the server by ByteStream.Write, in an event loop: 1 MiB a message, one message on its way at a time.
- * After a retryable failure it asks how far the server got and goes on from there, under the same name.
+ * One blob to the server by ByteStream.Write, in an event loop: 1 MiB a message, one message on its
+ * way at a time. After a retryable failure it asks how far the server got and goes on from there,
+ * under the same name.
  *
  *   From      To        On                                                       Made by
  *   SENDING   DONE      the server has it all, or had it before                  call_done
@@ -23,8 +24,9 @@ enum { UPLOAD_MESSAGE_BYTES = 1 << 20 };
 
 /* Where the bytes come from. The same bytes each time: a retry reads again. */
 struct upload_source {
-    /* Puts the `length` bytes from `offset` on at `to`. A failure ends the upload with this status. */
-    bool (*read)(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status);
+    /* Puts `length` bytes from `offset` on at `to`. A failure ends the upload with its status. */
+    bool (
+        *read)(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status);
     void *argument;
 };
 
@@ -32,14 +34,18 @@ struct upload_request {
     struct digest digest;        /* size above 0: the empty blob is always there */
     struct upload_source source; /* until done */
     struct event_loop *loop;     /* borrowed */
-    /* Comes once, never from inside upload_start(). sent_bytes: of data, with what was sent again. */
+    /*
+     * Comes once, never from inside upload_start(). sent_bytes: of data, with what was sent again.
+     */
     void (*done)(void *argument, const struct status *status, uint64_t sent_bytes);
     void *argument;
 };
 
 struct upload; /* owned by itself, valid until done returns */
 
-/* In the loop's thread. Errors: RESOURCE_EXHAUSTED or those of the source; then done does not come. */
+/*
+ * In the loop's thread. Errors: RESOURCE_EXHAUSTED or those of the source; then done does not come.
+ */
 MUST_CHECK bool upload_start(struct client *client,
                              const struct upload_request *request,
                              struct upload **upload,

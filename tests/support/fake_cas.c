@@ -16,22 +16,32 @@ enum { OVERSIZED_BYTES = 20 << 20, READ_MESSAGE_BYTES = 256 * 1024 };
 struct fake_blob {
     struct fake_blob *next;
     char hex[DIGEST_HASH_HEX_MAX + 1];
-    size_t size; /* of the whole blob, as the name says */
-    size_t have; /* so much of it is there; less than size: an unfinished upload */
+    size_t size;   /* of the whole blob, as the name says */
+    size_t have;   /* so much of it is there; less than size: an unfinished upload */
     uint8_t *data; /* size + 1 bytes */
 };
 
 static void serve(void *argument, struct fake_call *call);
-static void serve_method(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault);
+static void serve_method(struct fake_cas *cas,
+                         struct fake_call *call,
+                         const struct fake_fault *fault);
 static bool take_fault(struct fake_cas *cas, const char *method, struct fake_fault *fault);
 static void count(struct fake_cas *cas, const char *method, int live);
 static void count_end(void *argument, struct fake_call *call);
 static void serve_capabilities(struct fake_cas *cas, struct fake_call *call);
 static void serve_find_missing(struct fake_cas *cas, struct fake_call *call);
-static void serve_batch_update(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault);
-static void serve_batch_read(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault);
-static void serve_write(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault);
-static void serve_read(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault);
+static void serve_batch_update(struct fake_cas *cas,
+                               struct fake_call *call,
+                               const struct fake_fault *fault);
+static void serve_batch_read(struct fake_cas *cas,
+                             struct fake_call *call,
+                             const struct fake_fault *fault);
+static void serve_write(struct fake_cas *cas,
+                        struct fake_call *call,
+                        const struct fake_fault *fault);
+static void serve_read(struct fake_cas *cas,
+                       struct fake_call *call,
+                       const struct fake_fault *fault);
 static void serve_query(struct fake_cas *cas, struct fake_call *call);
 static struct fake_blob *find_locked(struct fake_cas *cas, const char *hex);
 static struct fake_blob *make_locked(struct fake_cas *cas, const char *hex, size_t size);
@@ -66,7 +76,8 @@ static void serve(void *argument, struct fake_call *call)
     const char *method = fake_call_method(call);
     count(cas, method, 1);
     struct bytes metadata;
-    if (fake_call_metadata(call, "build.bazel.remote.execution.v2.requestmetadata-bin", &metadata) != NULL &&
+    if (fake_call_metadata(call, "build.bazel.remote.execution.v2.requestmetadata-bin",
+                           &metadata) != NULL &&
         metadata.length <= sizeof(cas->request_metadata)) {
         pthread_mutex_lock(&cas->mutex);
         memcpy(cas->request_metadata, metadata.data, metadata.length);
@@ -86,14 +97,17 @@ static void count_end(void *argument, struct fake_call *call)
     count(argument, fake_call_method(call), -1);
 }
 
-static void serve_method(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault)
+static void serve_method(struct fake_cas *cas,
+                         struct fake_call *call,
+                         const struct fake_fault *fault)
 {
     const char *method = fake_call_method(call);
     const bool stream = strcmp(method, "Write") == 0 || strcmp(method, "Read") == 0;
     const bool planned = fault->method != NULL;
     if (planned && fault->kind == FAKE_FAULT_HANG) {
         fake_call_hang(call);
-    } else if (planned && fault->kind == FAKE_FAULT_STATUS && (!stream || fault->after_bytes == 0)) {
+    } else if (planned && fault->kind == FAKE_FAULT_STATUS &&
+               (!stream || fault->after_bytes == 0)) {
         fake_call_finish(call, fault->code, "as the test wants", NULL);
     } else if (planned && strcmp(method, "Read") != 0 &&
                (fault->kind == FAKE_FAULT_MALFORMED || fault->kind == FAKE_FAULT_OVERSIZED ||
@@ -101,9 +115,10 @@ static void serve_method(struct fake_cas *cas, struct fake_call *call, const str
         uint8_t *large = calloc(1, OVERSIZED_BYTES);
         ASSERT(large != NULL);
         memset(large, 0xff, 64);
-        const struct bytes reply = bytes_of(large, fault->kind == FAKE_FAULT_OVERSIZED   ? OVERSIZED_BYTES
-                                                   : fault->kind == FAKE_FAULT_MALFORMED ? 64
-                                                                                         : 0);
+        const struct bytes reply =
+            bytes_of(large, fault->kind == FAKE_FAULT_OVERSIZED   ? OVERSIZED_BYTES
+                            : fault->kind == FAKE_FAULT_MALFORMED ? 64
+                                                                  : 0);
         fake_call_finish(call, STATUS_OK, "", &reply);
         free(large);
     } else if (strcmp(method, "GetCapabilities") == 0) {
@@ -166,7 +181,9 @@ static void count(struct fake_cas *cas, const char *method, int live)
 }
 
 /* The request, unpacked; or NULL and the call is finished. */
-static void *request_of(struct fake_cas *cas, struct fake_call *call, const ProtobufCMessageDescriptor *descriptor)
+static void *request_of(struct fake_cas *cas,
+                        struct fake_call *call,
+                        const ProtobufCMessageDescriptor *descriptor)
 {
     uint8_t *message;
     size_t length;
@@ -208,7 +225,8 @@ static void serve_capabilities(struct fake_cas *cas, struct fake_call *call)
     cache.digest_functions = functions;
     cache.max_batch_total_size_bytes = cas->batch_total_bytes_max;
     cache.max_cas_blob_size_bytes = cas->blob_bytes_max;
-    REAPI(ServerCapabilities) server = BUILD__BAZEL__REMOTE__EXECUTION__V2__SERVER_CAPABILITIES__INIT;
+    REAPI(ServerCapabilities)
+    server = BUILD__BAZEL__REMOTE__EXECUTION__V2__SERVER_CAPABILITIES__INIT;
     server.cache_capabilities = &cache;
     reply_with(call, &server.base);
 }
@@ -219,8 +237,8 @@ static void serve_find_missing(struct fake_cas *cas, struct fake_call *call)
         request_of(cas, call, &REAPI_CALL(find_missing_blobs_request__descriptor));
     if (request == NULL)
         return;
-    REAPI(FindMissingBlobsResponse) response =
-        BUILD__BAZEL__REMOTE__EXECUTION__V2__FIND_MISSING_BLOBS_RESPONSE__INIT;
+    REAPI(FindMissingBlobsResponse)
+    response = BUILD__BAZEL__REMOTE__EXECUTION__V2__FIND_MISSING_BLOBS_RESPONSE__INIT;
     response.missing_blob_digests = calloc(request->n_blob_digests + 1, sizeof(void *));
     ASSERT(response.missing_blob_digests != NULL);
     pthread_mutex_lock(&cas->mutex);
@@ -239,7 +257,10 @@ static void serve_find_missing(struct fake_cas *cas, struct fake_call *call)
 }
 
 /* Stores a whole blob after looking at it, as a server must. */
-static enum status_code store(struct fake_cas *cas, const char *hex, int64_t size, struct bytes data)
+static enum status_code store(struct fake_cas *cas,
+                              const char *hex,
+                              int64_t size,
+                              struct bytes data)
 {
     struct digest digest;
     char actual[DIGEST_HASH_HEX_MAX + 1];
@@ -265,7 +286,9 @@ static bool fault_hits(const struct fake_fault *fault, enum fake_fault_kind kind
            (fault->digest_hex == NULL || strcmp(fault->digest_hex, hex) == 0);
 }
 
-static void serve_batch_update(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault)
+static void serve_batch_update(struct fake_cas *cas,
+                               struct fake_call *call,
+                               const struct fake_fault *fault)
 {
     REAPI(BatchUpdateBlobsRequest) *request =
         request_of(cas, call, &REAPI_CALL(batch_update_blobs_request__descriptor));
@@ -279,9 +302,10 @@ static void serve_batch_update(struct fake_cas *cas, struct fake_call *call, con
         protobuf_c_message_free_unpacked(&request->base, NULL);
         return;
     }
-    REAPI(BatchUpdateBlobsResponse) response =
-        BUILD__BAZEL__REMOTE__EXECUTION__V2__BATCH_UPDATE_BLOBS_RESPONSE__INIT;
-    REAPI(BatchUpdateBlobsResponse__Response) *entries = calloc(request->n_requests + 1, sizeof(*entries));
+    REAPI(BatchUpdateBlobsResponse)
+    response = BUILD__BAZEL__REMOTE__EXECUTION__V2__BATCH_UPDATE_BLOBS_RESPONSE__INIT;
+    REAPI(BatchUpdateBlobsResponse__Response) *entries =
+        calloc(request->n_requests + 1, sizeof(*entries));
     Google__Rpc__Status *statuses = calloc(request->n_requests + 1, sizeof(*statuses));
     response.responses = calloc(request->n_requests + 1, sizeof(void *));
     ASSERT(entries != NULL && statuses != NULL && response.responses != NULL);
@@ -306,14 +330,18 @@ static void serve_batch_update(struct fake_cas *cas, struct fake_call *call, con
     protobuf_c_message_free_unpacked(&request->base, NULL);
 }
 
-static void serve_batch_read(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault)
+static void serve_batch_read(struct fake_cas *cas,
+                             struct fake_call *call,
+                             const struct fake_fault *fault)
 {
     REAPI(BatchReadBlobsRequest) *request =
         request_of(cas, call, &REAPI_CALL(batch_read_blobs_request__descriptor));
     if (request == NULL)
         return;
-    REAPI(BatchReadBlobsResponse) response = BUILD__BAZEL__REMOTE__EXECUTION__V2__BATCH_READ_BLOBS_RESPONSE__INIT;
-    REAPI(BatchReadBlobsResponse__Response) *entries = calloc(request->n_digests + 1, sizeof(*entries));
+    REAPI(BatchReadBlobsResponse)
+    response = BUILD__BAZEL__REMOTE__EXECUTION__V2__BATCH_READ_BLOBS_RESPONSE__INIT;
+    REAPI(BatchReadBlobsResponse__Response) *entries =
+        calloc(request->n_digests + 1, sizeof(*entries));
     Google__Rpc__Status *statuses = calloc(request->n_digests + 1, sizeof(*statuses));
     response.responses = calloc(request->n_digests + 1, sizeof(void *));
     ASSERT(entries != NULL && statuses != NULL && response.responses != NULL);
@@ -424,7 +452,9 @@ static bool take_write(struct fake_cas *cas,
     return false;
 }
 
-static void serve_write(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault)
+static void serve_write(struct fake_cas *cas,
+                        struct fake_call *call,
+                        const struct fake_fault *fault)
 {
     char hex[DIGEST_HASH_HEX_MAX + 1] = "";
     uint64_t came = 0;
@@ -468,7 +498,8 @@ static bool send_data(struct fake_call *call, const uint8_t *data, size_t length
 
 static void serve_read(struct fake_cas *cas, struct fake_call *call, const struct fake_fault *fault)
 {
-    Google__Bytestream__ReadRequest *request = request_of(cas, call, &google__bytestream__read_request__descriptor);
+    Google__Bytestream__ReadRequest *request =
+        request_of(cas, call, &google__bytestream__read_request__descriptor);
     if (request == NULL)
         return;
     char hex[DIGEST_HASH_HEX_MAX + 1];
@@ -501,7 +532,8 @@ static void serve_read(struct fake_cas *cas, struct fake_call *call, const struc
         end = offset + fault->after_bytes < size ? offset + fault->after_bytes : size;
     for (uint64_t at = offset; at < end;) {
         uint8_t message[READ_MESSAGE_BYTES];
-        const size_t length = end - at < READ_MESSAGE_BYTES ? (size_t)(end - at) : READ_MESSAGE_BYTES;
+        const size_t length =
+            end - at < READ_MESSAGE_BYTES ? (size_t)(end - at) : READ_MESSAGE_BYTES;
         memcpy(message, blob->data + at, length);
         if (planned && fault->kind == FAKE_FAULT_WRONG_BYTES && at == offset)
             message[0] ^= 1;
@@ -527,7 +559,8 @@ static void serve_query(struct fake_cas *cas, struct fake_call *call)
     size_t size;
     parse_name(request->resource_name, hex, &size);
     protobuf_c_message_free_unpacked(&request->base, NULL);
-    Google__Bytestream__QueryWriteStatusResponse response = GOOGLE__BYTESTREAM__QUERY_WRITE_STATUS_RESPONSE__INIT;
+    Google__Bytestream__QueryWriteStatusResponse response =
+        GOOGLE__BYTESTREAM__QUERY_WRITE_STATUS_RESPONSE__INIT;
     pthread_mutex_lock(&cas->mutex);
     const struct fake_blob *blob = find_locked(cas, hex);
     response.committed_size = blob != NULL ? (int64_t)blob->have : 0;

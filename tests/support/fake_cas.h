@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache in memory behind tests/support/fake_server.h, which goes wrong in the ways that a test asks for. Its coding
- * is protobuf-c's, so that it checks ours.
+ * A cache in memory behind tests/support/fake_server.h, which goes wrong in the ways that a test
+ * asks for. Its coding is protobuf-c's, so that it checks ours.
  */
 #ifndef VARVE_TESTS_SUPPORT_FAKE_CAS_H
 #define VARVE_TESTS_SUPPORT_FAKE_CAS_H
@@ -14,16 +14,16 @@
 struct fake_blob;
 
 enum fake_fault_kind {
-    FAKE_FAULT_STATUS,    /* the call fails with `code`; a stream after `after_bytes` */
-    FAKE_FAULT_HANG,      /* no answer, ever */
-    FAKE_FAULT_MALFORMED, /* the answer is no protobuf */
-    FAKE_FAULT_OVERSIZED, /* the answer has 20 MiB */
-    FAKE_FAULT_EMPTY,     /* the answer is an empty message */
-    FAKE_FAULT_WRONG_BYTES, /* reads: the first byte of the data is another one */
+    FAKE_FAULT_STATUS,         /* the call fails with `code`; a stream after `after_bytes` */
+    FAKE_FAULT_HANG,           /* no answer, ever */
+    FAKE_FAULT_MALFORMED,      /* the answer is no protobuf */
+    FAKE_FAULT_OVERSIZED,      /* the answer has 20 MiB */
+    FAKE_FAULT_EMPTY,          /* the answer is an empty message */
+    FAKE_FAULT_WRONG_BYTES,    /* reads: the first byte of the data is another one */
     FAKE_FAULT_TOO_MANY_BYTES, /* Read: one more than there are */
-    FAKE_FAULT_EARLY_END, /* Read: OK after after_bytes; Write: OK with committed_size = after_bytes */
-    FAKE_FAULT_ENTRY,     /* batches: entries of `digest_hex` (NULL: every one) get `code` */
-    FAKE_FAULT_NO_ENTRY,  /* batches: nothing is said of them */
+    FAKE_FAULT_EARLY_END,      /* OK after after_bytes; Write: as committed_size */
+    FAKE_FAULT_ENTRY,          /* batches: entries of `digest_hex` (NULL: every one) get `code` */
+    FAKE_FAULT_NO_ENTRY,       /* batches: nothing is said of them */
 };
 
 struct fake_fault {
@@ -41,11 +41,11 @@ enum { FAKE_FAULTS_MAX = 8, FAKE_METHODS_MAX = 16 };
 struct fake_cas {
     /* Set before the start. */
     struct fake_fault faults[FAKE_FAULTS_MAX];
-    int64_t batch_total_bytes_max;  /* announced, and enforced on the sum of data; 0: none */
-    int64_t blob_bytes_max;         /* announced */
-    bool no_capabilities;           /* GetCapabilities is UNIMPLEMENTED */
-    bool no_query;                  /* QueryWriteStatus is UNIMPLEMENTED */
-    unsigned answer_pause_ms;       /* before each answer, so that calls are in flight together */
+    int64_t batch_total_bytes_max; /* announced, and enforced on the sum of data; 0: none */
+    int64_t blob_bytes_max;        /* announced */
+    bool no_capabilities;          /* GetCapabilities is UNIMPLEMENTED */
+    bool no_query;                 /* QueryWriteStatus is UNIMPLEMENTED */
+    unsigned answer_pause_ms;      /* before each answer, so that calls are in flight together */
 
     struct fake_server *server;
     pthread_mutex_t mutex;
@@ -55,8 +55,8 @@ struct fake_cas {
         unsigned calls, live, live_max;
     } counts[FAKE_METHODS_MAX];
     uint64_t largest_message_bytes;
-    uint64_t write_bytes;   /* data that came by Write */
-    unsigned duplicates;    /* blobs that came though they were there */
+    uint64_t write_bytes; /* data that came by Write */
+    unsigned duplicates;  /* blobs that came though they were there */
     uint8_t request_metadata[1024];
     size_t request_metadata_length;
 };

@@ -11,9 +11,9 @@
 #include "base/compiler.h"
 
 struct fake_call {
-    struct fake_server *server;  /* borrowed */
+    struct fake_server *server;   /* borrowed */
     grpc_completion_queue *queue; /* owned; this call's alone, plucked by its thread */
-    grpc_call *call;             /* owned */
+    grpc_call *call;              /* owned */
     grpc_call_details details;
     grpc_metadata_array metadata;
     char *method; /* owned */
@@ -43,7 +43,8 @@ static void *serve_call(void *argument);
 static bool run_ops(struct fake_call *call, const grpc_op *ops, size_t count);
 static grpc_byte_buffer *buffer_of(struct bytes message);
 
-struct fake_server *fake_server_start(void (*serve)(void *argument, struct fake_call *call), void *argument)
+struct fake_server *fake_server_start(void (*serve)(void *argument, struct fake_call *call),
+                                      void *argument)
 {
     struct fake_server *server = calloc(1, sizeof(*server));
     ASSERT(server != NULL);
@@ -52,9 +53,15 @@ struct fake_server *fake_server_start(void (*serve)(void *argument, struct fake_
     grpc_init();
     grpc_arg arguments[] = {
         {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_ALLOW_REUSEPORT}, .value.integer = 0},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH}, .value.integer = -1},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_MAX_SEND_MESSAGE_LENGTH}, .value.integer = -1},
-        {.type = GRPC_ARG_INTEGER, .key = (char[]){GRPC_ARG_HTTP2_MAX_PING_STRIKES}, .value.integer = 0},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH},
+         .value.integer = -1},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_MAX_SEND_MESSAGE_LENGTH},
+         .value.integer = -1},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char[]){GRPC_ARG_HTTP2_MAX_PING_STRIKES},
+         .value.integer = 0},
     };
     const grpc_channel_args all = {.num_args = ARRAY_LENGTH(arguments), .args = arguments};
     server->server = grpc_server_create(&all, NULL);
@@ -75,12 +82,14 @@ static void *accept_calls(void *argument)
     struct fake_server *server = argument;
     for (;;) {
         struct fake_call *call = call_new(server);
-        const grpc_call_error error = grpc_server_request_call(server->server, &call->call, &call->details,
-                                                               &call->metadata, call->queue, server->queue, call);
+        const grpc_call_error error =
+            grpc_server_request_call(server->server, &call->call, &call->details, &call->metadata,
+                                     call->queue, server->queue, call);
         ASSERT(error == GRPC_CALL_OK);
         grpc_event event;
         do
-            event = grpc_completion_queue_next(server->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+            event = grpc_completion_queue_next(server->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC),
+                                               NULL);
         while (event.tag != call);
         if (!event.success) { /* the server stops */
             call_free(call);
@@ -144,12 +153,14 @@ static void *serve_call(void *argument)
     ASSERT(grpc_call_start_batch(call->call, &close, 1, &call->cancelled, NULL) == GRPC_CALL_OK);
     call->server->serve(call->server->argument, call);
     ASSERT(call->finished);
-    grpc_completion_queue_pluck(call->queue, &call->cancelled, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_pluck(call->queue, &call->cancelled, gpr_inf_future(GPR_CLOCK_MONOTONIC),
+                                NULL);
     atomic_store(&call->ended, true);
     return NULL;
 }
 
-void fake_server_on_finish(struct fake_server *server, void (*finishing)(void *argument, struct fake_call *call))
+void fake_server_on_finish(struct fake_server *server,
+                           void (*finishing)(void *argument, struct fake_call *call))
 {
     server->finishing = finishing;
 }
@@ -171,8 +182,9 @@ void fake_server_stop(struct fake_server *server)
         call = next;
     }
     grpc_completion_queue_shutdown(server->queue);
-    while (grpc_completion_queue_next(server->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type !=
-           GRPC_QUEUE_SHUTDOWN)
+    while (
+        grpc_completion_queue_next(server->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type !=
+        GRPC_QUEUE_SHUTDOWN)
         continue;
     grpc_server_destroy(server->server);
     grpc_completion_queue_destroy(server->queue);
@@ -185,7 +197,9 @@ const char *fake_call_method(const struct fake_call *call)
     return strrchr(call->method, '/') + 1;
 }
 
-const struct bytes *fake_call_metadata(const struct fake_call *call, const char *key, struct bytes *value)
+const struct bytes *fake_call_metadata(const struct fake_call *call,
+                                       const char *key,
+                                       struct bytes *value)
 {
     for (size_t i = 0; i < call->metadata.count; i++) {
         const grpc_metadata *entry = &call->metadata.metadata[i];
@@ -229,7 +243,10 @@ bool fake_call_send(struct fake_call *call, struct bytes message)
     return ok;
 }
 
-void fake_call_finish(struct fake_call *call, enum status_code code, const char *text, const struct bytes *reply)
+void fake_call_finish(struct fake_call *call,
+                      enum status_code code,
+                      const char *text,
+                      const struct bytes *reply)
 {
     ASSERT(!call->finished);
     call->finished = true;
@@ -245,7 +262,8 @@ void fake_call_finish(struct fake_call *call, enum status_code code, const char 
     if (!call->initial_metadata_sent)
         ops[count++] = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
     if (buffer != NULL)
-        ops[count++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = buffer};
+        ops[count++] =
+            (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = buffer};
     run_ops(call, ops, count);
     grpc_slice_unref(details);
     if (buffer != NULL)
@@ -259,8 +277,8 @@ void fake_call_hang(struct fake_call *call)
     while (fake_call_receive(call, &message, &length))
         free(message);
     /* After a clean end of the client's stream only its going away ends this. */
-    const grpc_event event =
-        grpc_completion_queue_pluck(call->queue, &call->cancelled, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    const grpc_event event = grpc_completion_queue_pluck(call->queue, &call->cancelled,
+                                                         gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     ASSERT(event.type == GRPC_OP_COMPLETE);
     fake_call_finish(call, STATUS_CANCELLED, "hung", NULL);
     /* serve_call() waits for the same tag: a no-op batch completes it once more. */
