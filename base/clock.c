@@ -29,3 +29,11 @@ struct clock *clock_real(void)
     static struct clock real = {.monotonic_ns = real_monotonic_ns, .wall_ns = real_wall_ns};
     return &real;
 }
+
+void clock_pause(int64_t duration_ns)
+{
+    const struct timespec pause = {.tv_sec = duration_ns / NS_PER_S, .tv_nsec = duration_ns % NS_PER_S};
+    if (nanosleep(&pause, NULL) != 0) {
+        /* Cut short by a signal: it was only a courtesy. */
+    }
+}

@@ -24,6 +24,9 @@ static inline int64_t clock_wall_ns(struct clock *clock)
     return clock->wall_ns(clock);
 }
 
+/* Sleeps in real time, whatever the clock says: for pauses that are only kind to the disk. */
+void clock_pause(int64_t duration_ns);
+
 /* The real one. Static storage, any thread. */
 struct clock *clock_real(void);
 

@@ -21,6 +21,7 @@ struct commit_round {
     struct ack *ok, **ok_tail; /* acknowledged when the round is durable */
     struct commit_request *digests[ROUND_DIGESTS];
     struct index_entry entries[LIMIT_COMMIT_RECORDS];
+    size_t entry_count;
 };
 
 struct commit {
@@ -51,7 +52,8 @@ static bool seen_in_round(struct commit_round *round, struct commit_request *req
 static void acknowledge_later(struct commit_round *round, struct commit_request *request);
 static bool append_and_sync(struct commit *commit, uint64_t *covered, struct status *status);
 static void publish(struct commit *commit);
-static bool publish_one(struct commit *commit, struct commit_request *request, struct status *status);
+static bool publish_one(struct commit *commit, struct commit_request *request, bool *stale, struct status *status);
+static struct blob_key key_of(const struct store *store, const struct commit_request *request);
 static void index_entry_of(const struct commit_request *request, struct index_entry *entry);
 static void fail_round(struct commit *commit, const struct status *why);
 static void fail_lane(struct commit *commit, const struct status *why);
@@ -183,7 +185,7 @@ bool commit_round(struct commit *commit)
 
     /* Entries are copied before the acknowledgement: afterwards the requests are no longer ours. */
     const struct segment_log_position position = segment_log_synced_position(commit->log);
-    indexer_post(commit->config.indexer, commit->config.lane, round->entries, round->appended_count, &position);
+    indexer_post(commit->config.indexer, commit->config.lane, round->entries, round->entry_count, &position);
     acker_post(commit->config.acker, round->ok, &status);
     FAILPOINT(commit_after_ack);
     return true;
@@ -196,6 +198,7 @@ static bool gather(struct commit *commit, bool *sync_wanted)
     round->count = 0;
     round->bytes = 0;
     round->appended_count = 0;
+    round->entry_count = 0;
     round->ok = NULL;
     round->ok_tail = &round->ok;
     memset(round->digests, 0, sizeof(round->digests));
@@ -253,7 +256,7 @@ static void sort_out(struct commit *commit)
     for (size_t i = 0; i < round->count; i++) {
         struct commit_request *request = round->requests[i];
         acknowledge_later(round, request);
-        if (is_blob(request) &&
+        if (is_blob(request) && request->relocate.segment == 0 &&
             (store_has_blob(commit->config.store, &request->record->digest) || seen_in_round(round, request)))
             continue;
         round->appended[round->appended_count] = request;
@@ -313,44 +316,47 @@ static void publish(struct commit *commit)
     for (size_t i = 0; i < round->appended_count; i++) {
         struct commit_request *request = round->appended[i];
         struct status status;
-        index_entry_of(request, &round->entries[i]);
-        if (!publish_one(commit, request, &status)) {
+        bool stale = false;
+        if (!publish_one(commit, request, &stale, &status)) {
             struct log_text text;
             log_event(LOG_LEVEL_ERROR, "publish_failed", "reason=%s", log_quote(&text, status.message));
         }
+        if (!stale)
+            index_entry_of(request, &round->entries[round->entry_count++]);
     }
 }
 
-static bool publish_one(struct commit *commit, struct commit_request *request, struct status *status)
+/* *stale: a move that came too late; its entry lies elsewhere by now, or nowhere. */
+static bool publish_one(struct commit *commit, struct commit_request *request, bool *stale, struct status *status)
 {
     struct store *store = commit->config.store;
     const struct record *record = request->record;
-    switch (record->kind) {
-    case RECORD_BLOB:
-    case RECORD_MANIFEST:
-        metrics_add(store->metrics, METRIC_BLOBS_WRITTEN, 1);
-        metrics_add(store->metrics, METRIC_BLOB_BYTES_WRITTEN, record->digest.size_bytes);
-        return blob_table_put(store->table, blob_table_blob_key(store->table, &record->digest), record->place,
-                              status);
-    case RECORD_ACTION:
-        metrics_add(store->metrics, METRIC_ACTION_RESULTS_WRITTEN, 1);
-        return blob_table_put(store->table,
-                              blob_table_action_key(store->table, &record->digest, request->instance),
-                              record->place, status);
-    case RECORD_FORGET: {
-        const struct blob_key key =
-            request->forget_kind == RECORD_ACTION
-                ? blob_table_action_key(store->table, &record->digest, request->instance)
-                : blob_table_blob_key(store->table, &record->digest);
+    const struct blob_key key = key_of(store, request);
+    ASSERT(record->kind != RECORD_CHUNK);
+    if (record->kind == RECORD_FORGET) {
         if (blob_table_remove(store->table, key, request->forget))
             metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
         return true;
     }
-    case RECORD_CHUNK:
-        break;
+    if (request->relocate.segment != 0) {
+        *stale = !blob_table_replace(store->table, key, request->relocate, record->place);
+        return true;
     }
-    ASSERT(record->kind != RECORD_CHUNK);
-    return true;
+    if (record->kind == RECORD_ACTION) {
+        metrics_add(store->metrics, METRIC_ACTION_RESULTS_WRITTEN, 1);
+    } else {
+        metrics_add(store->metrics, METRIC_BLOBS_WRITTEN, 1);
+        metrics_add(store->metrics, METRIC_BLOB_BYTES_WRITTEN, record->digest.size_bytes);
+    }
+    return blob_table_put(store->table, key, record->place, status);
+}
+
+static struct blob_key key_of(const struct store *store, const struct commit_request *request)
+{
+    const struct record *record = request->record;
+    const enum record_kind kind = record->kind == RECORD_FORGET ? request->forget_kind : record->kind;
+    return kind == RECORD_ACTION ? blob_table_action_key(store->table, &record->digest, request->instance)
+                                 : blob_table_blob_key(store->table, &record->digest);
 }
 
 static void index_entry_of(const struct commit_request *request, struct index_entry *entry)

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "durability/evictor.h"
 #include "durability/forget.h"
 
 struct durability {
@@ -15,15 +16,17 @@ struct durability {
     struct acker *acker;
     struct indexer *indexer;
     struct commit *commits[LANE_COUNT];
+    struct evictor *evictor;
 
     struct thread commit_threads[LANE_COUNT];
     struct thread ack_thread;
     struct thread index_thread;
     struct thread segment_thread;
+    struct thread evict_thread;
 
     /* Makes and seals segments, off the committers' way. */
     struct lock lock;
-    struct condition maintenance_wanted;
+    struct condition maintenance_wanted; /* of segments, and of what must be evicted */
     bool wanted;   /* guarded by lock */
     bool stopping; /* guarded by lock */
 };
@@ -42,6 +45,7 @@ static void run_commit(void *argument);
 static void run_ack(void *argument);
 static void run_index(void *argument);
 static void run_segments(void *argument);
+static void run_evict(void *argument);
 static void want_maintenance(struct durability *durability);
 static bool wait_for_maintenance(struct durability *durability);
 
@@ -99,7 +103,11 @@ static bool open_parts(struct durability *durability,
             segment_log_set_hook(store->logs[lane], lane == LANE_SMALL ? on_small_log_event : on_large_log_event,
                                  durability);
     }
-    return ok;
+    const struct evictor_config evict = {
+        .store = store,
+        .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
+    };
+    return ok && evictor_new(&evict, &durability->evictor, status);
 }
 
 static bool start_threads(struct durability *durability, struct status *status)
@@ -113,6 +121,7 @@ static bool start_threads(struct durability *durability, struct status *status)
         {&durability->ack_thread, "ack", run_ack, durability->acker},
         {&durability->index_thread, "index", run_index, durability->indexer},
         {&durability->segment_thread, "segments", run_segments, durability},
+        {&durability->evict_thread, "evict", run_evict, durability},
         {&durability->commit_threads[LANE_SMALL], "commit-small", run_commit, durability->commits[LANE_SMALL]},
         {&durability->commit_threads[LANE_LARGE], "commit-large", run_commit, durability->commits[LANE_LARGE]},
     };
@@ -142,6 +151,13 @@ void durability_close(struct durability *durability)
         return;
     struct status status;
     struct log_text text;
+    lock_acquire(&durability->lock);
+    durability->stopping = true;
+    condition_broadcast(&durability->maintenance_wanted);
+    lock_release(&durability->lock);
+    if (durability->evictor != NULL)
+        evictor_stop(durability->evictor);
+    thread_join(&durability->evict_thread); /* it waits for commits: before the committers */
     for (size_t lane = 0; lane < LANE_COUNT; lane++) {
         if (durability->commits[lane] != NULL)
             commit_stop(durability->commits[lane]);
@@ -150,10 +166,6 @@ void durability_close(struct durability *durability)
     if (durability->acker != NULL)
         acker_stop(durability->acker);
     thread_join(&durability->ack_thread);
-    lock_acquire(&durability->lock);
-    durability->stopping = true;
-    condition_broadcast(&durability->maintenance_wanted);
-    lock_release(&durability->lock);
     thread_join(&durability->segment_thread);
     for (size_t lane = 0; lane < LANE_COUNT && durability->store != NULL; lane++) {
         struct segment_log *log = durability->store->logs[lane];
@@ -166,6 +178,7 @@ void durability_close(struct durability *durability)
     thread_join(&durability->index_thread);
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
         commit_free(durability->commits[lane]);
+    evictor_free(durability->evictor);
     acker_free(durability->acker);
     indexer_free(durability->indexer);
     store_close(durability->store);
@@ -205,9 +218,22 @@ static void run_segments(void *argument)
     struct durability *durability = argument;
     struct store *store = durability->store;
     while (wait_for_maintenance(durability)) {
+        blob_table_set_minute(store->table, (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
         for (size_t lane = 0; lane < LANE_COUNT; lane++)
             segment_log_maintain(store->logs[lane]);
         metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)blob_table_count(store->table));
+    }
+}
+
+static void run_evict(void *argument)
+{
+    struct durability *durability = argument;
+    while (wait_for_maintenance(durability)) {
+        while (evictor_step(durability->evictor)) {
+            for (size_t lane = 0; lane < LANE_COUNT; lane++)
+                segment_log_room_made(durability->store->logs[lane]);
+            want_maintenance(durability);
+        }
     }
 }
 

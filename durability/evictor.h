@@ -18,11 +18,8 @@
 struct evictor;
 
 struct evictor_config {
-    struct store *store;               /* borrowed, as all pointers here */
+    struct store *store; /* borrowed, as all pointers here; its capacity, reserve and vouch time count */
     struct commit *commits[LANE_COUNT];
-    uint64_t capacity_bytes;           /* of segment files; 0: only the disk limits */
-    uint64_t reserve_bytes;            /* of the disk left free */
-    int64_t vouch_ns;                  /* how long what was vouched for stays */
 };
 
 MUST_CHECK bool evictor_new(const struct evictor_config *config, struct evictor **evictor, struct status *status);

@@ -44,6 +44,7 @@ struct indexer {
     bool dirty;                 /* written since the last flush */
     int64_t flush_at_ns;
     int64_t reopen_at_ns;
+    enum status_code lost_code; /* why it was lost last */
     struct index_entry *scratch; /* owned; BATCH_ENTRIES_MAX */
 };
 
@@ -60,6 +61,7 @@ static struct block *take_blocks(struct indexer *indexer);
 static bool write_blocks(struct indexer *indexer, struct block *blocks, struct status *status);
 static void free_blocks(struct block *blocks);
 static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *status);
+static void mark_dead_segments(struct indexer *indexer);
 static void lose_index(struct indexer *indexer, const struct status *why);
 static bool regain_index(struct indexer *indexer);
 static bool catch_up(struct indexer *indexer, struct status *status);
@@ -244,7 +246,25 @@ static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *s
         return true;
     indexer->flush_at_ns = now_ns + FLUSH_EVERY_NS;
     indexer->dirty = false;
+    mark_dead_segments(indexer);
     return index_flush(indexer->index, status);
+}
+
+/* Entries in segments that are no more are dropped when RocksDB compacts. */
+static void mark_dead_segments(struct indexer *indexer)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct status ignored;
+    if (!segment_set_numbers(indexer->store->segments, &numbers, &count, &ignored))
+        return; /* next time */
+    uint64_t next = 1;
+    for (size_t i = 0; i < count; i++) {
+        for (; next < numbers[i]; next++)
+            index_mark_dead(indexer->index, next);
+        next = numbers[i] + 1;
+    }
+    free(numbers);
 }
 
 /* The segments have everything: entries are let go, and read from there once the index works again. */
@@ -257,6 +277,7 @@ static void lose_index(struct indexer *indexer, const struct status *why)
     index_close(indexer->index);
     indexer->index = NULL;
     indexer->behind = true;
+    indexer->lost_code = why->code;
     indexer->reopen_at_ns = clock_monotonic_ns(indexer->store->clock) + REOPEN_AFTER_NS;
 }
 
@@ -268,7 +289,9 @@ static bool regain_index(struct indexer *indexer)
     if (indexer->index == NULL) {
         if (now_ns < indexer->reopen_at_ns)
             return false;
-        if (!index_open(indexer->path, &indexer->index, &status)) {
+        /* One that is damaged would fail again and again. */
+        const bool usable = indexer->lost_code != STATUS_DATA_LOSS || index_destroy(indexer->path, &status);
+        if (!usable || !index_open(indexer->path, &indexer->index, &status)) {
             lose_index(indexer, &status);
             return false;
         }

@@ -18,7 +18,7 @@ struct recovery {
 };
 
 static bool open_index(struct recovery *recovery, const char *path, struct status *status);
-static bool rebuild_index(struct recovery *recovery, const char *path, const struct status *why);
+static void rebuild_index(struct recovery *recovery, const char *path, const struct status *why);
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
 static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry);
 static bool replay_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status);
@@ -95,22 +95,30 @@ static bool open_index(struct recovery *recovery, const char *path, struct statu
         index_close(recovery->index);
         recovery->index = NULL;
     }
+    if (why.code == STATUS_FAILED_PRECONDITION) { /* somebody else has it open */
+        *status = why;
+        return false;
+    }
+    if (why.code == STATUS_RESOURCE_EXHAUSTED) { /* it may be sound: the disk or memory is full */
+        give_up_index(recovery, &why);
+        return true;
+    }
     /* What was loaded so far may stand: every entry is checked against its record when it is read. */
-    return rebuild_index(recovery, path, &why) || status_fail(status, why.code, "%s", why.message);
+    rebuild_index(recovery, path, &why);
+    return true;
 }
 
-static bool rebuild_index(struct recovery *recovery, const char *path, const struct status *why)
+static void rebuild_index(struct recovery *recovery, const char *path, const struct status *why)
 {
     struct log_text text;
     struct status failure;
     log_event(LOG_LEVEL_WARN, "index_rebuild", "reason=%s", log_quote(&text, why->message));
     recovery->report->index_rebuilt = true;
     if (index_destroy(path, &failure) && index_open(path, &recovery->index, &failure))
-        return true;
+        return;
     /* Without an index on disk everything is still served: the segments are read at this start and the next. */
     recovery->index = NULL;
     give_up_index(recovery, &failure);
-    return true;
 }
 
 static void give_up_index(struct recovery *recovery, const struct status *why)
@@ -209,6 +217,7 @@ static bool open_lane(struct recovery *recovery, enum lane lane, struct replay *
         .directory = store->segments_directory,
         .lane = lane,
         .segment_bytes = store->segment_bytes[lane],
+        .capacity_bytes = store->capacity_bytes,
         .node_uid = store->node_uid,
         .next_segment_number = &store->next_segment_number,
         .next_seq = replay->end.seq,

@@ -101,6 +101,17 @@ uint64_t blob_reader_size(const struct blob_reader *reader)
     return (uint64_t)reader->digest.size_bytes;
 }
 
+const struct digest *blob_reader_digest(const struct blob_reader *reader)
+{
+    return &reader->digest;
+}
+
+const struct manifest_chunk *blob_reader_chunks(const struct blob_reader *reader, size_t *count)
+{
+    *count = reader->chunk_count;
+    return reader->chunks;
+}
+
 /* *gone: it was evicted, or the record is of another blob with our fingerprint. */
 static bool load_manifest(struct blob_reader *reader, bool *gone, struct status *status)
 {

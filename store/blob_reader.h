@@ -20,6 +20,9 @@ void blob_reader_free(struct blob_reader *reader);
 /* Where the record that makes the blob exist lies: for forgetting it. */
 struct place blob_reader_place(const struct blob_reader *reader);
 uint64_t blob_reader_size(const struct blob_reader *reader);
+const struct digest *blob_reader_digest(const struct blob_reader *reader);
+/* A large blob's chunks, valid while the reader lives; NULL for others. */
+const struct manifest_chunk *blob_reader_chunks(const struct blob_reader *reader, size_t *count);
 
 /*
  * Reads from `offset` (below the size) to the end of the chunk it lies in, at most 1 MiB; buffer is one of the store's

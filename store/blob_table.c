@@ -31,11 +31,12 @@ enum {
 };
 #define HUGE_PAGE_BYTES (2 * MIB)
 #define PLACE_MASK ((UINT64_C(1) << PLACE_BITS) - 1)
-#define TOUCHED (UINT64_C(1) << PLACE_BITS)
+/* The minute of the last touch is kept modulo this, plus 1: after 45 days without eviction ages repeat. */
+#define TOUCH_MINUTES UINT64_C(65535)
 
 struct slot {
     uint64_t fingerprint; /* 0: empty */
-    uint64_t value;       /* place_pack(), TOUCHED, and 15 spare bits that are 0 */
+    uint64_t value;       /* place_pack(), and above it the touch: 0 untouched, else its minute + 1 */
 };
 static_assert(sizeof(struct slot) == 16, "four slots a cache line");
 
@@ -55,6 +56,7 @@ struct blob_table {
     struct siphash_key key;
 
     _Atomic uint64_t min_segment; /* the lowest live one, from 1; only grows */
+    _Atomic uint64_t touch;       /* what a touch puts above the place */
     struct shard shards[SHARDS];
 };
 
@@ -101,6 +103,18 @@ static uint64_t min_segment_of(const struct blob_table *table)
     return atomic_load_explicit(&table->min_segment, memory_order_acquire);
 }
 
+static uint64_t touch_now(const struct blob_table *table)
+{
+    return atomic_load_explicit(&table->touch, memory_order_relaxed);
+}
+
+/* Writes only when it must: a line that is only read stays shared between cores. */
+static void touch_locked(struct slot *slot, uint64_t touch)
+{
+    if ((slot->value & ~PLACE_MASK) != touch)
+        slot->value = (slot->value & PLACE_MASK) | touch;
+}
+
 static uint64_t segment_in(uint64_t value)
 {
     return place_unpack(value & PLACE_MASK).segment;
@@ -119,6 +133,7 @@ bool blob_table_new(struct blob_table **table, struct status *status)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the index in memory");
     memset(made, 0, sizeof(*made));
     atomic_init(&made->min_segment, 1);
+    atomic_init(&made->touch, UINT64_C(1) << PLACE_BITS);
     for (size_t i = 0; i < SHARDS; i++) {
         lock_init(&made->shards[i].lock, LOCK_RANK_BLOB_TABLE);
         made->shards[i].counted_from = 1;
@@ -285,7 +300,7 @@ static bool put_locked(struct shard *shard,
     return true;
 }
 
-/* The one place where a slot changes, but for TOUCHED. */
+/* The one place where a slot changes, but for its touch. */
 static void set_locked(struct shard *shard, struct slot *slot, uint64_t fingerprint, uint64_t value)
 {
     if (segment_in(slot->value) >= shard->counted_from)
@@ -357,8 +372,8 @@ bool blob_table_get(struct blob_table *table, struct blob_key key, bool touch, s
     struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
     if (slot != NULL) {
         *place = place_unpack(slot->value & PLACE_MASK);
-        if (touch && (slot->value & TOUCHED) == 0)
-            slot->value |= TOUCHED;
+        if (touch)
+            touch_locked(slot, touch_now(table));
     }
     lock_release(&shard->lock);
     return slot != NULL;
@@ -405,6 +420,7 @@ static void get_block(struct blob_table *table,
     for (size_t i = 0; i < count && i < PREFETCH_AHEAD; i++)
         prefetch(shard_of(table, keys[order[i]].fingerprint), keys[order[i]].fingerprint);
     const uint64_t min_segment = min_segment_of(table);
+    const uint64_t touch = touch_now(table);
     size_t next = 0;
     for (size_t s = 0; s < SHARDS; s++) {
         struct shard *shard = &table->shards[s];
@@ -418,8 +434,8 @@ static void get_block(struct blob_table *table,
             }
             struct slot *slot = find_live_locked(shard, keys[order[next]].fingerprint, min_segment);
             present[order[next]] = slot != NULL;
-            if (slot != NULL && (slot->value & TOUCHED) == 0)
-                slot->value |= TOUCHED;
+            if (slot != NULL)
+                touch_locked(slot, touch);
         }
         lock_release(&shard->lock);
     }
@@ -434,14 +450,48 @@ static void prefetch(const struct shard *shard, uint64_t fingerprint)
     __builtin_prefetch((const void *)address, 1);
 }
 
-bool blob_table_is_touched(struct blob_table *table, struct blob_key key)
+bool blob_table_look(struct blob_table *table, struct blob_key key, struct blob_use *use)
+{
+    struct shard *shard = shard_of(table, key.fingerprint);
+    const uint64_t now = touch_now(table) >> PLACE_BITS;
+    lock_acquire(&shard->lock);
+    const struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
+    const uint64_t value = slot != NULL ? slot->value : 0;
+    lock_release(&shard->lock);
+    if (slot == NULL)
+        return false;
+    const uint64_t touched = value >> PLACE_BITS;
+    *use = (struct blob_use){
+        .place = place_unpack(value & PLACE_MASK),
+        .touched = touched != 0,
+        .idle_minutes = touched == 0 ? 0 : (uint32_t)((now + TOUCH_MINUTES - touched) % TOUCH_MINUTES),
+    };
+    return true;
+}
+
+void blob_table_set_minute(struct blob_table *table, uint64_t minute)
+{
+    atomic_store_explicit(&table->touch, (minute % TOUCH_MINUTES + 1) << PLACE_BITS, memory_order_relaxed);
+}
+
+void blob_table_touch(struct blob_table *table, struct blob_key key)
+{
+    struct place ignored;
+    if (!blob_table_get(table, key, true, &ignored)) {
+        /* Not there: nothing to mark. */
+    }
+}
+
+bool blob_table_replace(struct blob_table *table, struct blob_key key, struct place from, struct place to)
 {
     struct shard *shard = shard_of(table, key.fingerprint);
     lock_acquire(&shard->lock);
-    const struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
-    const bool touched = slot != NULL && (slot->value & TOUCHED) != 0;
+    struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
+    const bool is_there = slot != NULL && (slot->value & PLACE_MASK) == place_pack(from);
+    if (is_there)
+        set_locked(shard, slot, slot->fingerprint, place_pack(to));
     lock_release(&shard->lock);
-    return touched;
+    return is_there;
 }
 
 bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place)

@@ -47,8 +47,24 @@ void blob_table_get_many(struct blob_table *table,
                          size_t count,
                          bool *present);
 
-/* True if the entry is there and was touched since it was put: for eviction. */
-bool blob_table_is_touched(struct blob_table *table, struct blob_key key);
+/* How an entry was used: for eviction. */
+struct blob_use {
+    struct place place;
+    bool touched;          /* since it was put */
+    uint32_t idle_minutes; /* since it was touched last; only if touched */
+};
+
+/* True and *use if the entry is there. Does not touch it. */
+bool blob_table_look(struct blob_table *table, struct blob_key key, struct blob_use *use);
+
+/* The minute that touches are noted with from now on; any count of minutes that only grows. */
+void blob_table_set_minute(struct blob_table *table, uint64_t minute);
+
+/* Marks an entry as used now, if it is there. */
+void blob_table_touch(struct blob_table *table, struct blob_key key);
+
+/* Puts the entry at `to`, untouched, if it still lies at `from`; true if it did. */
+bool blob_table_replace(struct blob_table *table, struct blob_key key, struct place from, struct place to);
 
 /* Removes the entry if it still lies at `place`; true if it did. */
 bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place);

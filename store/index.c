@@ -106,7 +106,7 @@ struct index {
     char key[KEY_BYTES_MAX];     /* scratch */
 
     /* Read by compactions on RocksDB's threads. */
-    _Atomic uint64_t min_segment;
+    _Atomic uint64_t *dead; /* owned; a bit a segment number */
 };
 
 static bool look_at_directory(const char *path, bool *is_new, struct status *status);
@@ -169,8 +169,13 @@ bool index_open(const char *path, struct index **index, struct status *status)
         return false;
 
     struct index *made = calloc(1, sizeof(*made));
-    if (made == NULL)
+    _Atomic uint64_t *dead = calloc(SEGMENT_NUMBER_MAX / 64 + 1, sizeof(*dead));
+    if (made == NULL || dead == NULL) {
+        free(made);
+        free((void *)(uintptr_t)dead);
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the index");
+    }
+    made->dead = dead;
     made->filter = rocksdb_compactionfilter_create(made, no_state, filter_entry, filter_name);
     made->options = make_options(made->filter, is_new);
     made->read_options = rocksdb_readoptions_create();
@@ -292,6 +297,7 @@ void index_close(struct index *index)
     rocksdb_readoptions_destroy(index->read_options);
     rocksdb_options_destroy(index->options);
     rocksdb_compactionfilter_destroy(index->filter);
+    free((void *)(uintptr_t)index->dead);
     free(index);
 }
 
@@ -585,9 +591,17 @@ static size_t hash_bytes_of(uint8_t function)
 
 /* ---- dropping in compactions */
 
-void index_set_min_segment(struct index *index, uint64_t segment)
+void index_mark_dead(struct index *index, uint64_t segment)
 {
-    atomic_store_explicit(&index->min_segment, segment, memory_order_relaxed);
+    ASSERT(segment <= SEGMENT_NUMBER_MAX);
+    atomic_fetch_or_explicit(&index->dead[segment / 64], UINT64_C(1) << segment % 64, memory_order_relaxed);
+}
+
+static bool is_dead(const struct index *index, uint64_t segment)
+{
+    const uint64_t word =
+        segment <= SEGMENT_NUMBER_MAX ? atomic_load_explicit(&index->dead[segment / 64], memory_order_relaxed) : 0;
+    return (word >> segment % 64 & 1) != 0;
 }
 
 /* 1: drop it. Any key comes here, the checkpoint's too. Any thread of RocksDB's. */
@@ -611,14 +625,13 @@ static unsigned char filter_entry(void *state,
         value_length != sizeof(read))
         return 0;
     memcpy(&read, value, sizeof(read));
-    return read.place == 0 || place_unpack(read.place).segment <
-                                  atomic_load_explicit(&index->min_segment, memory_order_relaxed);
+    return read.place == 0 || is_dead(index, place_unpack(read.place).segment);
 }
 
 static const char *filter_name(void *state)
 {
     (void)state;
-    return "varve.min_segment";
+    return "varve.dead_segments";
 }
 
 /*

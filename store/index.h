@@ -74,8 +74,8 @@ MUST_CHECK bool index_iterate(struct index *index,
                               void *argument,
                               struct status *status);
 
-/* Entries in segments below it are dropped in compactions; until then an iteration gives them. */
-void index_set_min_segment(struct index *index, uint64_t segment);
+/* Entries in this segment are dropped in compactions; until then an iteration gives them. For good: numbers are not used again. */
+void index_mark_dead(struct index *index, uint64_t segment);
 
 /*
  * A write or a flush has failed, or RocksDB reports a background error (a full disk, ...). It stays

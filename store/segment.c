@@ -68,6 +68,7 @@ bool segment_create(struct io *io,
     made->lane = lane;
     made->capacity_bytes = capacity_bytes;
     made->file_bytes = capacity_bytes;
+    made->created_wall_ns = created_wall_ns;
     if (!make_file(made, new_path, directory, node_uid, created_wall_ns, status)) {
         segment_free(made);
         struct status ignored;
@@ -166,6 +167,7 @@ static bool read_header(struct segment *segment, struct status *status)
     segment->uid = header.uid;
     segment->lane = (enum lane)header.lane;
     segment->capacity_bytes = header.capacity_bytes;
+    segment->created_wall_ns = header.created_wall_ns;
     return io_size(segment->io, segment->read_fd, &segment->file_bytes, status);
 }
 

@@ -19,7 +19,7 @@ struct segment {
     uint64_t uid;
     enum lane lane;
     uint64_t capacity_bytes;
-    uint64_t file_bytes;  /* size of the file when it was opened or made */
+    int64_t created_wall_ns;
     char *path;           /* owned */
     int read_fd;          /* owned */
 
@@ -34,7 +34,8 @@ struct segment {
     struct footer_entry *footer; /* owned; grows with the records until the segment is sealed, then NULL */
     size_t footer_count, footer_capacity;
 
-    /* Guarded by the segment set's lock. */
+    /* Guarded by the segment set's lock once it is in the set. */
+    uint64_t file_bytes;  /* size of the file: allocated, or what is left of it once sealed */
     uint32_t pins;        /* readers */
     bool condemned;       /* no new pins */
 };

@@ -9,6 +9,8 @@
 
 /* How long after a failure to make a segment it is not tried again: a full disk is asked once a second. */
 #define RETRY_AFTER_NS NS_PER_S
+/* How long an append waits for an eviction before its client is told that the store is full. */
+#define WAIT_FOR_ROOM_NS (5 * NS_PER_S)
 
 /* Full segments that wait for a sync; more would let appends run ahead of the disk without end. */
 enum { UNSYNCED_SEGMENTS_MAX = 4, UNSEALED_SEGMENTS_MAX = 64 };
@@ -27,6 +29,7 @@ struct segment_log {
     char *directory; /* owned */
     enum lane lane;
     uint64_t segment_bytes;
+    uint64_t capacity_bytes;
     uint64_t node_uid;
     _Atomic uint64_t *next_segment_number;
     void (*hook)(void *argument, bool sync_wanted);
@@ -38,6 +41,7 @@ struct segment_log {
     struct segment *spare;           /* borrowed from the set */
     struct segment_list unsynced;    /* full, with bytes that are not durable; oldest first */
     struct segment_list unsealed;    /* full and durable, without a footer */
+    struct segment *sealing;         /* taken from unsealed by segment_log_maintain() */
     bool making;                     /* somebody makes a segment without the lock */
     int64_t retry_at_ns;             /* no new attempt to make one before */
     struct status make_failure;      /* the last; code 0: none */
@@ -69,6 +73,9 @@ static bool ensure_active_locked(struct segment_log *log,
                                  size_t count,
                                  struct append_outcome *outcome,
                                  struct status *status) REQUIRES(log->lock);
+static bool has_room(struct segment_log *log);
+static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
+    REQUIRES(log->lock);
 static void rotate_locked(struct segment_log *log) REQUIRES(log->lock);
 static bool make_segment_locked(struct segment_log *log, struct segment **made, struct status *status)
     REQUIRES(log->lock);
@@ -102,6 +109,7 @@ bool segment_log_new(const struct segment_log_config *config, struct segment_log
     made->directory = directory;
     made->lane = config->lane;
     made->segment_bytes = config->segment_bytes;
+    made->capacity_bytes = config->capacity_bytes;
     made->node_uid = config->node_uid;
     made->next_segment_number = config->next_segment_number;
     made->next_seq = config->next_seq;
@@ -214,6 +222,7 @@ static bool ensure_active_locked(struct segment_log *log,
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
                            "%" PRIu64 " bytes of records do not fit into a segment of %" PRIu64 " bytes",
                            total_bytes, log->segment_bytes);
+    int64_t waited_since_ns = 0;
     for (;;) {
         if (log->failed)
             return refuse_failed_locked(log, status);
@@ -238,9 +247,44 @@ static bool ensure_active_locked(struct segment_log *log,
             condition_wait(&log->changed, &log->lock);
             continue;
         }
+        if (!has_room(log)) {
+            if (!wait_for_room_locked(log, &waited_since_ns, status))
+                return false;
+            continue;
+        }
         if (!make_segment_locked(log, &log->active, status))
             return false;
     }
+}
+
+/* May another segment be made within the capacity? */
+static bool has_room(struct segment_log *log)
+{
+    return log->capacity_bytes == 0 ||
+           segment_set_bytes(log->segments) + log->segment_bytes <= log->capacity_bytes;
+}
+
+static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
+{
+    const int64_t now_ns = clock_monotonic_ns(log->clock);
+    if (*since_ns == 0)
+        *since_ns = now_ns;
+    if (now_ns - *since_ns >= WAIT_FOR_ROOM_NS)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "the store is full: %" PRIu64 " of %" PRIu64 " bytes are used, the next segment needs %" PRIu64
+                           ", and nothing could be evicted in time",
+                           segment_set_bytes(log->segments), log->capacity_bytes, log->segment_bytes);
+    if (!condition_wait_for(&log->changed, &log->lock, NS_PER_S / 10)) {
+        /* Looked at again. */
+    }
+    return true;
+}
+
+void segment_log_room_made(struct segment_log *log)
+{
+    lock_acquire(&log->lock);
+    condition_broadcast(&log->changed);
+    lock_release(&log->lock);
 }
 
 static void rotate_locked(struct segment_log *log)
@@ -498,7 +542,7 @@ void segment_log_maintain(struct segment_log *log)
 {
     lock_acquire(&log->lock);
     struct status ignored;
-    if (log->spare == NULL && !log->making && !log->failed &&
+    if (log->spare == NULL && !log->making && !log->failed && has_room(log) &&
         !make_segment_locked(log, &log->spare, &ignored)) {
         /* Remembered in make_failure: an append that needs one tells its client. */
     }
@@ -517,6 +561,7 @@ static struct segment *take_unsealed(struct segment_log *log)
         segment = log->unsealed.segments[0];
         list_remove_first(&log->unsealed);
     }
+    log->sealing = segment;
     lock_release(&log->lock);
     return segment;
 }
@@ -526,8 +571,11 @@ static void seal(struct segment_log *log, struct segment *segment)
     struct status status;
     struct log_text text;
     const bool opened = segment->write_fd >= 0 || segment_open_for_writing(segment, &status);
-    if (opened && segment_seal(segment, &status))
+    if (opened && segment_seal(segment, &status)) {
+        segment_set_resized(log->segments, segment,
+                            segment->end + segment->footer_count * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES);
         return;
+    }
     log_event(LOG_LEVEL_WARN, "segment_not_sealed", "segment=%" PRIu64 " lane=%s reason=%s", segment->number,
               lane_name(log->lane), log_quote(&text, status.message));
     io_close(log->io, segment->write_fd);
@@ -547,6 +595,26 @@ bool segment_log_finish(struct segment_log *log, struct status *status)
     while ((segment = take_unsealed(log)) != NULL)
         seal(log, segment);
     return true;
+}
+
+static bool list_has(const struct segment_list *list, const struct segment *segment);
+
+bool segment_log_is_done_with(struct segment_log *log, const struct segment *segment)
+{
+    lock_acquire(&log->lock);
+    const bool in_use = segment == log->active || segment == log->spare || segment == log->sealing ||
+                        list_has(&log->unsynced, segment) || list_has(&log->unsealed, segment);
+    lock_release(&log->lock);
+    return !in_use;
+}
+
+static bool list_has(const struct segment_list *list, const struct segment *segment)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->segments[i] == segment)
+            return true;
+    }
+    return false;
 }
 
 static void list_remove_first(struct segment_list *list)

@@ -42,6 +42,7 @@ struct segment_log_config {
     const char *directory;          /* DATA/segments; copied */
     enum lane lane;
     uint64_t segment_bytes;         /* SEGMENT_BYTES_MIN to SEGMENT_BYTES_MAX */
+    uint64_t capacity_bytes;        /* of the set's files: no segment is made beyond; 0: no bound */
     uint64_t node_uid;
     _Atomic uint64_t *next_segment_number; /* shared by the lanes */
     uint64_t next_seq;              /* from recovery; 1 in a new store */
@@ -55,7 +56,8 @@ void segment_log_free(struct segment_log *log);
 
 /*
  * Appends all of the records or none. Rotates to the next segment where they do not fit.
- * RESOURCE_EXHAUSTED: the disk is full (free and needed bytes in the text; asking again later is right).
+ * Waits some seconds for an eviction when the capacity is used up.
+ * RESOURCE_EXHAUSTED: the disk is full, or the capacity still is (with numbers; asking again later is right).
  * UNAVAILABLE: the lane has failed, for good. INTERNAL: a write failed; the lane has failed.
  */
 MUST_CHECK bool segment_log_append(struct segment_log *log, struct record *const *records, size_t count,
@@ -85,6 +87,12 @@ void segment_log_set_hook(struct segment_log *log, void (*hook)(void *argument, 
 
 /* The position behind the last record that was synced. */
 struct segment_log_position segment_log_synced_position(struct segment_log *log);
+
+/* Tells appenders that wait that there may be room again. */
+void segment_log_room_made(struct segment_log *log);
+
+/* True if the segment is of no more use to the lane: full, durable, sealed or given up. */
+bool segment_log_is_done_with(struct segment_log *log, const struct segment *segment);
 
 /* True once a write or sync failed; *status (may be NULL) says why. */
 bool segment_log_failed(struct segment_log *log, struct status *status);

@@ -8,6 +8,7 @@ struct segment_set {
     struct segment **segments; /* guarded by lock; owned; ascending by number */
     size_t count;              /* guarded by lock */
     size_t capacity;           /* guarded by lock */
+    uint64_t bytes;            /* guarded by lock */
 };
 
 static bool add_locked(struct segment_set *set, struct segment *segment, struct status *status)
@@ -61,6 +62,7 @@ static bool add_locked(struct segment_set *set, struct segment *segment, struct 
     memmove(&set->segments[at + 1], &set->segments[at], (set->count - at) * sizeof(struct segment *));
     set->segments[at] = segment;
     set->count++;
+    set->bytes += segment->file_bytes;
     return true;
 }
 
@@ -122,6 +124,7 @@ bool segment_set_remove(struct segment_set *set, uint64_t number)
     size_t at = 0;
     lock_acquire(&set->lock);
     if (find_locked(set, number, &at) && set->segments[at]->pins == 0) {
+        set->bytes -= set->segments[at]->file_bytes;
         memmove(&set->segments[at], &set->segments[at + 1],
                 (set->count - at - 1) * sizeof(struct segment *));
         set->count--;
@@ -137,6 +140,22 @@ size_t segment_set_count(struct segment_set *set)
     const size_t count = set->count;
     lock_release(&set->lock);
     return count;
+}
+
+uint64_t segment_set_bytes(struct segment_set *set)
+{
+    lock_acquire(&set->lock);
+    const uint64_t bytes = set->bytes;
+    lock_release(&set->lock);
+    return bytes;
+}
+
+void segment_set_resized(struct segment_set *set, struct segment *segment, uint64_t file_bytes)
+{
+    lock_acquire(&set->lock);
+    set->bytes = set->bytes - segment->file_bytes + file_bytes;
+    segment->file_bytes = file_bytes;
+    lock_release(&set->lock);
 }
 
 bool segment_set_numbers(struct segment_set *set, uint64_t **numbers, size_t *count, struct status *status)

@@ -24,6 +24,10 @@ struct segment *segment_set_condemn(struct segment_set *set, uint64_t number);
 bool segment_set_remove(struct segment_set *set, uint64_t number);
 
 size_t segment_set_count(struct segment_set *set);
+/* Sizes of all files together, condemned ones included. */
+uint64_t segment_set_bytes(struct segment_set *set);
+/* Notes that a segment's file has another size now. */
+void segment_set_resized(struct segment_set *set, struct segment *segment, uint64_t file_bytes);
 /* Calls each segment's number in ascending order; copies the list first. NULL terminated by count; freed by the caller. */
 MUST_CHECK bool segment_set_numbers(struct segment_set *set, uint64_t **numbers, size_t *count, struct status *status);
 

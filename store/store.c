@@ -11,6 +11,7 @@
 
 enum { FORMAT_LINE_BYTES = 64 };
 
+static uint64_t suitable_segment_bytes(const struct store_config *config, enum lane lane, uint64_t at_most);
 static bool prepare_directory(struct store *store, struct status *status);
 static bool sync_parent(struct store *store, struct status *status);
 static bool check_format(struct store *store, struct status *status);
@@ -29,10 +30,11 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     opened->metrics = config->metrics;
     opened->buffers = config->buffers;
     opened->lock_fd = -1;
-    opened->segment_bytes[LANE_SMALL] =
-        config->segment_bytes[LANE_SMALL] != 0 ? config->segment_bytes[LANE_SMALL] : 256 * MIB;
-    opened->segment_bytes[LANE_LARGE] =
-        config->segment_bytes[LANE_LARGE] != 0 ? config->segment_bytes[LANE_LARGE] : GIB;
+    opened->capacity_bytes = config->capacity_bytes;
+    opened->reserve_bytes = config->reserve_bytes;
+    opened->vouch_ns = config->vouch_ns;
+    opened->segment_bytes[LANE_SMALL] = suitable_segment_bytes(config, LANE_SMALL, 256 * MIB);
+    opened->segment_bytes[LANE_LARGE] = suitable_segment_bytes(config, LANE_LARGE, GIB);
     opened->next_segment_number = 1;
     opened->directory = strdup(config->directory);
     opened->segments_directory = join(config->directory, "segments");
@@ -48,6 +50,17 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     }
     *store = opened;
     return true;
+}
+
+/* What is evicted at once should be a small part of the whole: 64 segments at least. */
+static uint64_t suitable_segment_bytes(const struct store_config *config, enum lane lane, uint64_t at_most)
+{
+    if (config->segment_bytes[lane] != 0)
+        return config->segment_bytes[lane];
+    if (config->capacity_bytes == 0 || config->capacity_bytes / 64 >= at_most)
+        return at_most;
+    const uint64_t part = config->capacity_bytes / 64 / MIB * MIB;
+    return part > SEGMENT_BYTES_MIN ? part : SEGMENT_BYTES_MIN;
 }
 
 void store_close(struct store *store)

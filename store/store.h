@@ -27,6 +27,9 @@ struct store {
     int lock_fd;
     uint64_t node_uid;
     uint64_t segment_bytes[LANE_COUNT];
+    uint64_t capacity_bytes;
+    uint64_t reserve_bytes;
+    int64_t vouch_ns;
     _Atomic uint64_t next_segment_number;
     struct segment_set *segments;
     struct blob_table *table;
@@ -39,8 +42,14 @@ struct store_config {
     struct metrics *metrics;
     struct buffer_pool *buffers;
     const char *directory;
-    uint64_t segment_bytes[LANE_COUNT]; /* 0: 256 MiB and 1 GiB */
+    uint64_t segment_bytes[LANE_COUNT]; /* 0: 256 MiB and 1 GiB, or less to suit the capacity */
+    uint64_t capacity_bytes; /* of all segment files; 0: as much as the disk has. At least STORE_CAPACITY_BYTES_MIN */
+    uint64_t reserve_bytes;  /* of the disk that eviction keeps free; 0: none */
+    int64_t vouch_ns;        /* how long a blob that was found or read is kept whatever else must go */
 };
+
+/* A few segments of the smallest size in each lane. */
+#define STORE_CAPACITY_BYTES_MIN (16 * SEGMENT_BYTES_MIN)
 
 /*
  * Makes the directory if it is not there, takes its LOCK, checks or writes FORMAT, removes .new files, opens the segments.

@@ -351,7 +351,7 @@ START_TEST(iteration_ends_with_the_status_of_who_is_called)
     }
 END_TEST
 
-START_TEST(compaction_drops_what_is_forgotten_or_below_the_lowest_segment)
+START_TEST(compaction_drops_what_is_forgotten_or_in_a_dead_segment)
     {
         enum { FLUSHES_MAX = 200, COMPACTION_MS = 20 };
         struct index *index = open_index();
@@ -360,7 +360,7 @@ START_TEST(compaction_drops_what_is_forgotten_or_below_the_lowest_segment)
         write_entries(index, entries, ARRAY_LENGTH(entries));
         write_entries(index, (const struct index_entry[]){forget_entry(entries[3])}, 1);
         flush(index);
-        index_set_min_segment(index, 7);
+        index_mark_dead(index, 6);
 
         /* Every fourth file or so is an occasion. */
         struct listing listing = {.length = 0};
@@ -1076,7 +1076,7 @@ int main(void)
     tcase_add_test(tcase, index_takes_puts_and_forgets_of_one_batch_in_order);
     tcase_add_test(tcase, index_takes_more_than_its_memory_holds);
     tcase_add_test(tcase, iteration_ends_with_the_status_of_who_is_called);
-    tcase_add_test(tcase, compaction_drops_what_is_forgotten_or_below_the_lowest_segment);
+    tcase_add_test(tcase, compaction_drops_what_is_forgotten_or_in_a_dead_segment);
     suite_add_tcase(suite, tcase);
 
     tcase = tcase_create("stops");
