@@ -22,8 +22,10 @@ WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-pr
 COMMON := -std=c11 -D_GNU_SOURCE -I. -isystem $(GEN) -g -fno-omit-frame-pointer -fno-common -pthread
 CFLAGS_debug := -O1 -DFAILPOINTS
 CFLAGS_release := -O2 -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE
-CFLAGS_asan := -O1 -DFAILPOINTS -fsanitize=address,undefined -fno-sanitize-recover=all
-CFLAGS_tsan := -O1 -DFAILPOINTS -fsanitize=thread
+# With sanitizers gcc warns of more than there is; the debug and release builds judge.
+SANITIZER_QUIET := -Wno-format-truncation -Wno-maybe-uninitialized -Wno-stringop-overflow
+CFLAGS_asan := -O1 -DFAILPOINTS -fsanitize=address,undefined -fno-sanitize-recover=all $(SANITIZER_QUIET)
+CFLAGS_tsan := -O1 -DFAILPOINTS -fsanitize=thread $(SANITIZER_QUIET)
 LDFLAGS_release := -pie -Wl,-z,relro,-z,now
 LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_tsan := -fsanitize=thread
