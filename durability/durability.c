@@ -26,9 +26,9 @@ struct durability {
 
     /* Makes and seals segments, off the committers' way. */
     struct lock lock;
-    struct condition maintenance_wanted; /* of segments, and of what must be evicted */
-    bool wanted;   /* guarded by lock */
-    bool stopping; /* guarded by lock */
+    struct condition maintenance_wanted;
+    uint64_t wanted; /* guarded by lock: how often it was asked for */
+    bool stopping;   /* guarded by lock */
 };
 
 static bool open_parts(struct durability *durability,
@@ -47,7 +47,7 @@ static void run_index(void *argument);
 static void run_segments(void *argument);
 static void run_evict(void *argument);
 static void want_maintenance(struct durability *durability);
-static bool wait_for_maintenance(struct durability *durability);
+static bool wait_for_maintenance(struct durability *durability, uint64_t *seen);
 
 bool durability_open(const struct store_config *config,
                      void (*on_failure)(void *argument, enum lane lane, const struct status *why),
@@ -125,7 +125,7 @@ static bool start_threads(struct durability *durability, struct status *status)
         {&durability->commit_threads[LANE_SMALL], "commit-small", run_commit, durability->commits[LANE_SMALL]},
         {&durability->commit_threads[LANE_LARGE], "commit-large", run_commit, durability->commits[LANE_LARGE]},
     };
-    durability->wanted = true; /* spares are made at once */
+    durability->wanted = 1; /* spares are made at once */
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         if (!thread_start(table[i].thread, table[i].name, 0, table[i].run, table[i].argument, status))
             return false;
@@ -217,7 +217,8 @@ static void run_segments(void *argument)
 {
     struct durability *durability = argument;
     struct store *store = durability->store;
-    while (wait_for_maintenance(durability)) {
+    uint64_t seen = 0;
+    while (wait_for_maintenance(durability, &seen)) {
         blob_table_set_minute(store->table, (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
         for (size_t lane = 0; lane < LANE_COUNT; lane++)
             segment_log_maintain(store->logs[lane]);
@@ -228,7 +229,8 @@ static void run_segments(void *argument)
 static void run_evict(void *argument)
 {
     struct durability *durability = argument;
-    while (wait_for_maintenance(durability)) {
+    uint64_t seen = 0;
+    while (wait_for_maintenance(durability, &seen)) {
         while (evictor_step(durability->evictor)) {
             for (size_t lane = 0; lane < LANE_COUNT; lane++)
                 segment_log_room_made(durability->store->logs[lane]);
@@ -238,14 +240,14 @@ static void run_evict(void *argument)
 }
 
 /* True when there may be something to do: asked for, or once a second (a full disk may have room again). */
-static bool wait_for_maintenance(struct durability *durability)
+static bool wait_for_maintenance(struct durability *durability, uint64_t *seen)
 {
     lock_acquire(&durability->lock);
-    if (!durability->wanted && !durability->stopping &&
+    if (durability->wanted == *seen && !durability->stopping &&
         !condition_wait_for(&durability->maintenance_wanted, &durability->lock, NS_PER_S)) {
         /* By time. */
     }
-    durability->wanted = false;
+    *seen = durability->wanted;
     const bool go_on = !durability->stopping;
     lock_release(&durability->lock);
     return go_on;
@@ -254,8 +256,8 @@ static bool wait_for_maintenance(struct durability *durability)
 static void want_maintenance(struct durability *durability)
 {
     lock_acquire(&durability->lock);
-    durability->wanted = true;
-    condition_signal(&durability->maintenance_wanted);
+    durability->wanted++;
+    condition_broadcast(&durability->maintenance_wanted);
     lock_release(&durability->lock);
 }
 

@@ -9,6 +9,7 @@
 #include "base/crc32c.h"
 #include "base/failpoint.h"
 #include "store/segment_contents.h"
+#include "store/segment_walk.h"
 
 static const uint8_t TRAILER_MAGIC[8] = {'V', 'A', 'R', 'V', 'E', 'E', 'N', 'D'};
 
@@ -26,6 +27,12 @@ static void explain_full_disk(struct io *io,
 static bool random_uid(uint64_t *uid, struct status *status);
 static bool read_header(struct segment *segment, struct status *status);
 static bool complete_footer(struct segment *segment, struct status *status);
+static bool note_walked(void *argument,
+                        const struct record_header *header,
+                        uint64_t offset,
+                        struct bytes payload,
+                        bool after_gap,
+                        struct status *status);
 static bool note_entry(struct segment *segment,
                        const struct record_header *header,
                        uint64_t offset,
@@ -316,30 +323,38 @@ bool segment_seal(struct segment *segment, struct status *status)
     return true;
 }
 
-/* Walks the headers from the first record to the end, so that the footer has them all. */
+/*
+ * Walks the records from the first to the end, so that the footer has them all. A segment with a damaged record in it stays
+ * without a footer: what a footer names is believed without a look at the record.
+ */
 static bool complete_footer(struct segment *segment, struct status *status)
 {
     segment->footer_count = 0;
-    uint64_t offset = SEGMENT_HEADER_BYTES;
-    uint64_t expected_seq = 0;
-    while (offset < segment->end) {
-        struct record_header header;
-        size_t got = 0;
-        const char *reason = NULL;
-        if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), offset, &got, status))
-            return false;
-        if (got < sizeof(header) || !record_header_valid(&header, segment->uid, &reason))
-            return damaged(segment, offset, reason == NULL ? "cut off" : reason, status);
-        /* A footer counts its seqs; a segment with a rotten record in it stays without one. */
-        if (expected_seq != 0 && header.seq != expected_seq)
-            return damaged(segment, offset, "seq", status);
-        if (!note_entry(segment, &header, offset, status))
-            return false;
-        expected_seq = header.seq + 1;
-        offset += record_stored_bytes(header.payload_bytes);
-    }
+    struct segment_walk walk = {
+        .segment = segment,
+        .from = SEGMENT_HEADER_BYTES,
+        .to = segment->end,
+        .each = note_walked,
+        .argument = segment,
+    };
+    if (!segment_walk(&walk, status))
+        return false;
+    if (walk.damaged > 0 || walk.end != segment->end)
+        return status_fail(status, STATUS_DATA_LOSS, "it holds damaged records");
     segment->footer_complete = true;
     return true;
+}
+
+static bool note_walked(void *argument,
+                        const struct record_header *header,
+                        uint64_t offset,
+                        struct bytes payload,
+                        bool after_gap,
+                        struct status *status)
+{
+    (void)payload;
+    (void)after_gap;
+    return note_entry(argument, header, offset, status);
 }
 
 bool segment_read_footer(struct segment *segment,

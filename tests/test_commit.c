@@ -40,6 +40,17 @@ static size_t put_together(struct store_put *puts, uint8_t **data, size_t count,
     return acknowledged;
 }
 
+/* An active segment and a spare in the small lane, a spare in the large: the next sync is of a commit. */
+static void until_segments_are_made(void)
+{
+    struct digest digest;
+    struct status status;
+    ck_assert(store_rig_put(&rig, bytes_of("first", 5), &digest, &status));
+    while (segment_set_count(durability_store(rig.durability)->segments) < 3)
+        nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 20 * NS_PER_MS}, NULL);
+}
+
 START_TEST(sixteen_concurrent_uploads_share_at_most_two_syncs)
 {
     struct store_put puts[16];
@@ -99,6 +110,7 @@ START_TEST(a_failed_sync_is_never_turned_into_ok)
     uint8_t *old = seeded_bytes(77, 5000);
     ck_assert(store_rig_put(&rig, bytes_of(old, 5000), &before, &status));
 
+    until_segments_are_made();
     /* It would succeed on repeat. */
     io_sim_fail(rig.sim, IO_SIM_SYNC, 1, EIO, IO_SIM_ONCE);
     io_sim_set_sync_delay(rig.sim, 20 * NS_PER_MS);
@@ -135,6 +147,7 @@ START_TEST(pages_that_a_failed_sync_left_are_not_believed_after_a_restart)
     uint8_t *data[WAITING];
     bool there[WAITING];
     struct status status;
+    until_segments_are_made();
     io_sim_fail(rig.sim, IO_SIM_SYNC, 1, EIO, IO_SIM_ONCE);
     ck_assert_uint_eq(put_together(puts, data, WAITING, 500, &status), 0);
     io_sim_kill(rig.sim);
@@ -155,6 +168,7 @@ END_TEST
 /* Chunks go to the large lane while its committer syncs: they are not part of what that sync made durable. */
 START_TEST(what_is_appended_during_a_sync_is_not_covered_by_it)
 {
+    until_segments_are_made();
     struct store *store = durability_store(rig.durability);
     struct segment_log *log = store->logs[LANE_LARGE];
     uint8_t *data = seeded_bytes(1, 1500000);
