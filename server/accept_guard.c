@@ -40,7 +40,7 @@ static bool admit(int fd);
 static bool remember_locked(int fd) REQUIRES(guard.lock);
 static void sweep_locked(void) REQUIRES(guard.lock);
 static void note_shed_locked(const char *reason) REQUIRES(guard.lock);
-static bool shed_with_spare(int listening);
+static int shed_with_spare(int listening);
 static int open_spare(void);
 
 bool accept_guard_start(uint64_t connections_max, uint64_t descriptors_max, struct metrics *metrics,
@@ -106,8 +106,7 @@ int accept4(int listening, struct sockaddr *address, socklen_t *length, int flag
     switch (errno) {
     case EMFILE:
     case ENFILE:
-        /* Without the spare the queue waits until the next connection comes. */
-        errno = shed_with_spare(listening) ? EINTR : EAGAIN;
+        errno = shed_with_spare(listening);
         break;
     case ENOBUFS:
     case ENOMEM:
@@ -195,18 +194,23 @@ static void note_shed_locked(const char *reason)
               (unsigned long long)guard.descriptors_max);
 }
 
-static bool shed_with_spare(int listening)
+/*
+ * Closes one connection with the spare descriptor; the errno for the caller. The kernel says EMFILE also when nobody waits to
+ * be accepted, so the end of the queue shows here alone; a caller that is told to try again would do so for ever.
+ */
+static int shed_with_spare(int listening)
 {
+    int fd = -1;
     lock_acquire(&guard.lock);
-    const bool had_spare = guard.spare >= 0;
-    if (had_spare) {
+    if (guard.spare >= 0) {
         close(guard.spare);
-        const int fd = (int)syscall(SYS_accept4, listening, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0)
+        fd = (int)syscall(SYS_accept4, listening, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
             close(fd);
-        note_shed_locked("descriptors");
+            note_shed_locked("descriptors");
+        }
     }
     guard.spare = open_spare();
     lock_release(&guard.lock);
-    return had_spare;
+    return fd >= 0 ? EINTR : EAGAIN;
 }

@@ -13,7 +13,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_run.h"
 
-enum { WORDS_MAX = 16 };
+enum { WORDS_MAX = 32 };
 
 static struct config *config;
 static enum config_action action;
@@ -43,6 +43,7 @@ static bool parse(const char *arguments, const char *environment)
         char *save = NULL;
         for (char *word = strtok_r(buffers[i], " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
             words[i][counts[i]++] = word;
+        ck_assert_int_lt(counts[i], WORDS_MAX);
         words[i][counts[i]] = NULL;
     }
     config_free(config);

@@ -7,11 +7,10 @@
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 
-# run COMMAND...: its output in $out, what it said to a person in $err, its status in $status
+# run COMMAND...: its output in $WORK/out, what it said to a person in $err, its status in $status
 run() {
     timeout 60 "$@" >"$WORK/out" 2>"$WORK/err" </dev/null
     status=$?
-    out=$(cat "$WORK/out")
     err=$(cat "$WORK/err")
 }
 says() {
@@ -166,6 +165,7 @@ done
 check "connections were shed ($shed)" test "${shed:-0}" -gt 0
 kill "${clients[@]}" 2>/dev/null
 sleep 3
+# shellcheck disable=SC2153 # lib.sh sets both
 run "$VARVE" --server "$SERVER" capabilities
 same "and the port still serves" 0 $status
 stop_server
