@@ -1046,6 +1046,7 @@ END_TEST
 static void add_damage_tests(Suite *suite)
 {
     TCase *tcase = tcase_create("damage");
+    tcase_set_timeout(tcase, 240);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, index_refuses_to_open_with_a_damaged_file_and_can_be_made_anew, 0,
                         (int)ARRAY_LENGTH(refusals));
@@ -1067,6 +1068,7 @@ int main(void)
 {
     Suite *suite = suite_create("index");
     TCase *tcase = tcase_create("entries");
+    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, index_gives_back_what_was_written);
     tcase_add_test(tcase, index_keeps_the_last_put_of_a_key);
@@ -1081,6 +1083,7 @@ int main(void)
     suite_add_tcase(suite, tcase);
 
     tcase = tcase_create("stops");
+    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, index_holds_exactly_the_batches_up_to_its_checkpoint_after_a_kill, 0,
                         12);
@@ -1088,6 +1091,7 @@ int main(void)
     suite_add_tcase(suite, tcase);
 
     tcase = tcase_create("full disk");
+    tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, index_is_broken_by_a_full_disk_until_it_is_opened_again);
     tcase_add_test(tcase, index_on_a_full_disk_refuses_and_closes_without_harm);
