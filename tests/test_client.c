@@ -582,6 +582,19 @@ START_TEST(batches_have_a_result_for_each_entry)
         ck_assert_int_eq(results[COUNT].code, STATUS_NOT_FOUND);
         for (size_t i = 0; i <= COUNT; i++)
             free(read[i]);
+
+        /* The first answer about a blob counts. */
+        plan((struct fake_fault){.method = "BatchReadBlobs",
+                                 .kind = FAKE_FAULT_TWICE,
+                                 .code = STATUS_NOT_FOUND,
+                                 .times = 1});
+        memset(read, 0, sizeof(read));
+        ck_assert_msg(cas_batch_read(client, digests, read, results, 2, &status), "%s",
+                      status.message);
+        ck_assert(results[0].code == STATUS_OK && results[1].code == STATUS_OK);
+        ck_assert_mem_eq(read[1], data[1], 100);
+        for (size_t i = 0; i <= COUNT; i++)
+            free(read[i]);
         for (size_t i = 0; i < COUNT; i++)
             free(data[i]);
         close_client();
@@ -1088,6 +1101,14 @@ START_TEST(a_file_that_changes_while_it_is_sent_is_an_error_that_names_it)
         ck_assert_uint_le(fake_cas_calls(&cas, "Write"),
                           1); /* none: cut before the server looked */
         event_loop_destroy(&loop);
+        file_source_destroy(&source);
+
+        /* Longer than it was, with the old time put back. */
+        ck_assert(file_source_init(&source, file.fd, "moving", &status));
+        const struct timespec times[2] = {source.stat.st_atim, source.stat.st_mtim};
+        ck_assert_int_eq(pwrite(file.fd, "x", 1, 6 * MIB_BYTES), 1);
+        ck_assert_int_eq(futimens(file.fd, times), 0);
+        ck_assert(!file_source_check(&source, &status));
         file_source_destroy(&source);
 
         /* Shorter than it was when it was opened: no read runs past the end. */

@@ -341,9 +341,9 @@ static void serve_batch_read(struct fake_cas *cas,
     REAPI(BatchReadBlobsResponse)
     response = BUILD__BAZEL__REMOTE__EXECUTION__V2__BATCH_READ_BLOBS_RESPONSE__INIT;
     REAPI(BatchReadBlobsResponse__Response) *entries =
-        calloc(request->n_digests + 1, sizeof(*entries));
-    Google__Rpc__Status *statuses = calloc(request->n_digests + 1, sizeof(*statuses));
-    response.responses = calloc(request->n_digests + 1, sizeof(void *));
+        calloc(2 * request->n_digests + 1, sizeof(*entries));
+    Google__Rpc__Status *statuses = calloc(2 * request->n_digests + 1, sizeof(*statuses));
+    response.responses = calloc(2 * request->n_digests + 1, sizeof(void *));
     ASSERT(entries != NULL && statuses != NULL && response.responses != NULL);
     for (size_t i = request->n_digests; i-- > 0;) {
         REAPI(Digest) *digest = request->digests[i];
@@ -369,6 +369,15 @@ static void serve_batch_read(struct fake_cas *cas,
         }
         pthread_mutex_unlock(&cas->mutex);
         response.responses[response.n_responses++] = &entries[i];
+        if (fault_hits(fault, FAKE_FAULT_TWICE, digest->hash)) {
+            const size_t again = request->n_digests + i;
+            REAPI_CALL(batch_read_blobs_response__response__init(&entries[again]));
+            google__rpc__status__init(&statuses[again]);
+            entries[again].digest = digest;
+            entries[again].status = &statuses[again];
+            statuses[again].code = (int32_t)fault->code;
+            response.responses[response.n_responses++] = &entries[again];
+        }
     }
     reply_with(call, &response.base);
     for (size_t i = 0; i < request->n_digests; i++)
