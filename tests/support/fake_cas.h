@@ -24,7 +24,6 @@ enum fake_fault_kind {
     FAKE_FAULT_EARLY_END,      /* OK after after_bytes; Write: as committed_size */
     FAKE_FAULT_ENTRY,          /* batches: entries of `digest_hex` (NULL: every one) get `code` */
     FAKE_FAULT_TWICE,          /* BatchReadBlobs: entries come a second time, with `code` */
-    FAKE_FAULT_TWICE,          /* BatchReadBlobs: entries come a second time, with `code` */
     FAKE_FAULT_NO_ENTRY,       /* batches: nothing is said of them */
 };
 
