@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nobody tells us when a connection is closed. So each accepted socket is remembered by its descriptor and inode; whoever
- * has to know how many there are looks which descriptors still are those sockets.
+ * Nobody tells us when a connection is closed. So each accepted socket is remembered by its
+ * descriptor and inode; whoever has to know how many there are looks which descriptors still are
+ * those sockets.
  */
 #include "server/accept_guard.h"
 
@@ -28,10 +29,10 @@ static struct {
     struct metrics *metrics; /* guarded by lock, as all below; borrowed */
     uint64_t connections_max;
     uint64_t descriptors_max;
-    ino_t *inodes;           /* owned; by descriptor, 0 where there is no connection of ours */
-    int highest;             /* no descriptor above it is remembered */
+    ino_t *inodes; /* owned; by descriptor, 0 where there is no connection of ours */
+    int highest;   /* no descriptor above it is remembered */
     uint64_t connections;
-    int spare;               /* owned; -1 when it could not be opened again */
+    int spare; /* owned; -1 when it could not be opened again */
     int64_t swept_ns;
     int64_t logged_ns;
 } guard;
@@ -43,7 +44,9 @@ static void note_shed_locked(const char *reason) REQUIRES(guard.lock);
 static int shed_with_spare(int listening);
 static int open_spare(void);
 
-bool accept_guard_start(uint64_t connections_max, uint64_t descriptors_max, struct metrics *metrics,
+bool accept_guard_start(uint64_t connections_max,
+                        uint64_t descriptors_max,
+                        struct metrics *metrics,
                         struct status *status)
 {
     ASSERT(!atomic_load(&guard.started));
@@ -88,10 +91,16 @@ void accept_guard_step(void)
     lock_release(&guard.lock);
 }
 
-/* The C library's name and meaning. What it returns besides the C library's errors are EAGAIN and EINTR in place of some. */
-__attribute__((visibility("default"))) int accept4(int listening, struct sockaddr *address, socklen_t *length, int flags);
+/*
+ * By its symbol the C library's function; what it returns besides are EAGAIN and EINTR in place of
+ * some errors.
+ */
+__attribute__((visibility("default"))) int guarded_accept4(int listening,
+                                                           struct sockaddr *address,
+                                                           socklen_t *length,
+                                                           int flags) __asm__("accept4");
 
-int accept4(int listening, struct sockaddr *address, socklen_t *length, int flags)
+int guarded_accept4(int listening, struct sockaddr *address, socklen_t *length, int flags)
 {
     const int accepted = (int)syscall(SYS_accept4, listening, address, length, flags);
     if (!atomic_load(&guard.started))
@@ -120,7 +129,8 @@ int accept4(int listening, struct sockaddr *address, socklen_t *length, int flag
     case EFAULT:
         break; /* nothing new, or the listener is gone */
     default:
-        errno = EINTR; /* of the connection that was to be accepted: ECONNABORTED, EPROTO, EPERM, ENETDOWN, ... */
+        /* Of the connection that was to be accepted: ECONNABORTED, EPROTO, EPERM, ENETDOWN, ... */
+        errno = EINTR;
         break;
     }
     return -1;
@@ -189,14 +199,16 @@ static void note_shed_locked(const char *reason)
     if (guard.logged_ns != 0 && now_ns - guard.logged_ns < log_pause_ns)
         return;
     guard.logged_ns = now_ns;
-    log_event(LOG_LEVEL_WARN, "connections_shed", "reason=%s connections=%llu max_connections=%llu max_descriptors=%llu",
-              reason, (unsigned long long)guard.connections, (unsigned long long)guard.connections_max,
+    log_event(LOG_LEVEL_WARN, "connections_shed",
+              "reason=%s connections=%llu max_connections=%llu max_descriptors=%llu", reason,
+              (unsigned long long)guard.connections, (unsigned long long)guard.connections_max,
               (unsigned long long)guard.descriptors_max);
 }
 
 /*
- * Closes one connection with the spare descriptor; the errno for the caller. The kernel says EMFILE also when nobody waits to
- * be accepted, so the end of the queue shows here alone; a caller that is told to try again would do so for ever.
+ * Closes one connection with the spare descriptor; the errno for the caller. The kernel says EMFILE
+ * also when nobody waits to be accepted, so the end of the queue shows here alone; a caller that is
+ * told to try again would do so for ever.
  */
 static int shed_with_spare(int listening)
 {

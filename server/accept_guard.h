@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the ports open when descriptors run out. gRPC 1.51 closes a listening socket for ever when accept4() fails with EMFILE
- * or another error that it does not expect (CVE-2023-4785); so this program has an accept4() of its own, which gRPC and
- * libmicrohttpd call in place of the C library's because the program exports it. It never lets such an error through: it
- * accepts the connection with a spare descriptor and closes it at once. It also bounds how many connections there are.
+ * Keeps the ports open when descriptors run out. gRPC 1.51 closes a listening socket for ever when
+ * accept4() fails with EMFILE or another error that it does not expect (CVE-2023-4785); so this
+ * program has an accept4() of its own, which gRPC and libmicrohttpd call in place of the C
+ * library's because the program exports it. It never lets such an error through: it accepts the
+ * connection with a spare descriptor and closes it at once. It also bounds how many connections
+ * there are.
  *
- * One for the process, as there is one accept4(); until it is started that one is the system call and nothing else.
+ * One for the process, as there is one accept4(); until it is started that one is the system call
+ * and nothing else.
  */
 #ifndef VARVE_SERVER_ACCEPT_GUARD_H
 #define VARVE_SERVER_ACCEPT_GUARD_H
@@ -13,12 +16,20 @@
 #include "base/metrics.h"
 #include "base/status.h"
 
-/* descriptors_max: no connection gets a number of this or more, so that files can still be opened. metrics: borrowed. */
-MUST_CHECK bool accept_guard_start(uint64_t connections_max, uint64_t descriptors_max, struct metrics *metrics,
+/*
+ * descriptors_max: no connection gets a number of this or more, so that files can still be opened.
+ * metrics: borrowed.
+ */
+MUST_CHECK bool accept_guard_start(uint64_t connections_max,
+                                   uint64_t descriptors_max,
+                                   struct metrics *metrics,
                                    struct status *status);
 void accept_guard_stop(void);
 
-/* Notices connections that were closed, and sets the metric. From time to time, by the maintenance thread. */
+/*
+ * Notices connections that were closed, and sets the metric. From time to time, by the maintenance
+ * thread.
+ */
 void accept_guard_step(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/address.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -9,7 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static bool split(const char *text, char host[ADDRESS_HOST_BYTES_MAX], char port[8], struct status *status);
+static bool split(const char *text,
+                  char host[ADDRESS_HOST_BYTES_MAX],
+                  char port[8],
+                  struct status *status);
 static bool resolve(const char *text, struct addrinfo **found, struct status *status);
 static int open_socket(const struct addrinfo *address, int backlog, int *error);
 static int bound_port(int fd);
@@ -23,7 +27,8 @@ bool address_check(const char *text, struct status *status)
 {
     if (address_is_local(text)) {
         if (strchr(text, ':')[1] == '\0')
-            return status_fail(status, STATUS_INVALID_ARGUMENT, "there is no name behind \"%s\"", text);
+            return status_fail(status, STATUS_INVALID_ARGUMENT, "there is no name behind \"%s\"",
+                               text);
         return true;
     }
     char host[ADDRESS_HOST_BYTES_MAX];
@@ -32,11 +37,15 @@ bool address_check(const char *text, struct status *status)
 }
 
 /* host is empty for ":PORT", and without brackets. */
-static bool split(const char *text, char host[ADDRESS_HOST_BYTES_MAX], char port[8], struct status *status)
+static bool split(const char *text,
+                  char host[ADDRESS_HOST_BYTES_MAX],
+                  char port[8],
+                  struct status *status)
 {
     const char *const colon = strrchr(text, ':');
     if (colon == NULL)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "\"%s\" has no port: HOST:PORT is wanted", text);
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "\"%s\" has no port: HOST:PORT is wanted", text);
 
     const size_t digits = strspn(colon + 1, "0123456789");
     unsigned int number = 65536;
@@ -46,7 +55,8 @@ static bool split(const char *text, char host[ADDRESS_HOST_BYTES_MAX], char port
             number = number * 10 + (unsigned int)(colon[1 + i] - '0');
     }
     if (number > 65535)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "\"%s\" does not end in a port from 0 to 65535", text);
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "\"%s\" does not end in a port from 0 to 65535", text);
     snprintf(port, 8, "%u", number);
 
     const char *start = text;
@@ -56,11 +66,12 @@ static bool split(const char *text, char host[ADDRESS_HOST_BYTES_MAX], char port
         start++;
         length -= 2;
     } else if (memchr(text, ':', length) != NULL || memchr(text, '[', length) != NULL) {
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "\"%s\": an IPv6 address stands in brackets, as [::1]:8980",
-                           text);
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "\"%s\": an IPv6 address stands in brackets, as [::1]:8980", text);
     }
     if (length >= ADDRESS_HOST_BYTES_MAX)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "the host of \"%s\" is longer than %d bytes", text,
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "the host of \"%s\" is longer than %d bytes", text,
                            ADDRESS_HOST_BYTES_MAX - 1);
     memcpy(host, start, length);
     host[length] = '\0';
@@ -89,8 +100,8 @@ static bool resolve(const char *text, struct addrinfo **found, struct status *st
                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     const int error = getaddrinfo(host[0] == '\0' ? NULL : host, port, &hints, found);
     if (error != 0)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "the host of \"%s\" is not known: %s", text,
-                           gai_strerror(error));
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "the host of \"%s\" is not known: %s",
+                           text, gai_strerror(error));
     return true;
 }
 
@@ -128,7 +139,8 @@ static int open_socket(const struct addrinfo *address, int backlog, int *error)
     const int yes = 1;
     const int no = 0;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
-        (address->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no)) != 0) ||
+        (address->ai_family == AF_INET6 &&
+         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no)) != 0) ||
         bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, backlog) != 0) {
         *error = errno;
         close(fd);
@@ -137,15 +149,17 @@ static int open_socket(const struct addrinfo *address, int backlog, int *error)
     return fd;
 }
 
+/* The port lies at the same place in addresses of both families. */
+static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+              "the port of either family can be read as IPv6's");
+
 static int bound_port(int fd)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_in6 address = {0};
     socklen_t length = sizeof(address);
     if (getsockname(fd, (struct sockaddr *)(void *)&address, &length) != 0)
         return 0;
-    if (address.ss_family == AF_INET6)
-        return ntohs(((struct sockaddr_in6 *)(void *)&address)->sin6_port);
-    return ntohs(((struct sockaddr_in *)(void *)&address)->sin_port);
+    return ntohs(address.sin6_port);
 }
 
 bool address_explain_bind_failure(const char *text, struct status *status)
@@ -154,9 +168,11 @@ bool address_explain_bind_failure(const char *text, struct status *status)
     int port;
     if (address_is_local(text))
         return status_fail(status, STATUS_UNAVAILABLE,
-                           "cannot listen on %s: does its directory exist, and may we write there?", text);
+                           "cannot listen on %s: does its directory exist, and may we write there?",
+                           text);
     if (!address_listen(text, 1, &fd, &port, status))
         return false;
     close(fd);
-    return status_fail(status, STATUS_UNAVAILABLE, "cannot listen on %s: gRPC refuses it, its log lines say why", text);
+    return status_fail(status, STATUS_UNAVAILABLE,
+                       "cannot listen on %s: gRPC refuses it, its log lines say why", text);
 }

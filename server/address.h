@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses to listen on: HOST:PORT, [IPV6]:PORT, :PORT (every address of the machine), unix:PATH, unix-abstract:NAME. */
+/*
+ * Addresses to listen on: HOST:PORT, [IPV6]:PORT, :PORT (every address of the machine), unix:PATH,
+ * unix-abstract:NAME.
+ */
 #ifndef VARVE_SERVER_ADDRESS_H
 #define VARVE_SERVER_ADDRESS_H
 
@@ -14,10 +17,20 @@ bool address_is_local(const char *text); /* unix:, unix-abstract: */
 /* Does its host resolve? Those of local sockets always do. INVALID_ARGUMENT. */
 MUST_CHECK bool address_check_host(const char *text, struct status *status);
 
-/* A listening TCP socket, close-on-exec, not blocking; *port is what was bound. UNAVAILABLE naming the address and why. */
-MUST_CHECK bool address_listen(const char *text, int backlog, int *fd, int *port, struct status *status);
+/*
+ * A listening TCP socket, close-on-exec, not blocking; *port is what was bound. UNAVAILABLE naming
+ * the address and why.
+ */
+MUST_CHECK bool address_listen(const char *text,
+                               int backlog,
+                               int *fd,
+                               int *port,
+                               struct status *status);
 
-/* Somebody else's attempt to bind it has failed without a reason: sets UNAVAILABLE with what a bind of our own says. Returns false. */
+/*
+ * Somebody else's attempt to bind it has failed without a reason: sets UNAVAILABLE with what a bind
+ * of our own says. Returns false.
+ */
 bool address_explain_bind_failure(const char *text, struct status *status);
 
 #endif

@@ -23,12 +23,18 @@ struct budget {
 };
 
 static bool fits_locked(const struct budget *budget, enum budget_half half) REQUIRES(budget->lock);
-static void enqueue_locked(struct budget *budget, struct budget_waiter *waiter) REQUIRES(budget->lock);
-static void dequeue_locked(struct budget *budget, struct budget_waiter *waiter) REQUIRES(budget->lock);
-static struct budget_waiter *grant_locked(struct budget *budget, enum budget_half half) REQUIRES(budget->lock);
+static void enqueue_locked(struct budget *budget, struct budget_waiter *waiter)
+    REQUIRES(budget->lock);
+static void dequeue_locked(struct budget *budget, struct budget_waiter *waiter)
+    REQUIRES(budget->lock);
+static struct budget_waiter *grant_locked(struct budget *budget, enum budget_half half)
+    REQUIRES(budget->lock);
 static void tell_metrics_locked(struct budget *budget) REQUIRES(budget->lock);
 
-bool budget_new(uint64_t limit_bytes, uint64_t calls_max, struct metrics *metrics, struct budget **budget,
+bool budget_new(uint64_t limit_bytes,
+                uint64_t calls_max,
+                struct metrics *metrics,
+                struct budget **budget,
                 struct status *status)
 {
     static const uint64_t reservation_bytes_min = 4 * KIB;
@@ -136,7 +142,10 @@ bool budget_cancel(struct budget *budget, struct budget_waiter *waiter)
     return was_queued;
 }
 
-void budget_correct(struct budget *budget, enum budget_half half, size_t held_bytes, size_t needed_bytes)
+void budget_correct(struct budget *budget,
+                    enum budget_half half,
+                    size_t held_bytes,
+                    size_t needed_bytes)
 {
     lock_acquire(&budget->lock);
     ASSERT(budget->halves[half].used_bytes >= held_bytes);

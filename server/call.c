@@ -1,31 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How threads meet in a call. Whoever has the turn works alone; the turn goes from thread to thread by a batch (struct op), by the
- * queue of the workers, or by whoever calls call_resume() or call_wake(). What others may look at meanwhile, because a
- * cancellation can come at any moment, is guarded by call->lock. After a batch is started nothing of the call may be touched: it may be over on another thread.
+ * How threads meet in a call. Whoever has the turn works alone; the turn goes from thread to thread
+ * by a batch (struct op), by the queue of the workers, or by whoever calls call_resume() or
+ * call_wake(). What others may look at meanwhile, because a cancellation can come at any moment, is
+ * guarded by call->lock. After a batch is started nothing of the call may be touched: it may be
+ * over on another thread.
  *
- * Two things end independently: the body (the turn is over for good and on_free has run) and RECV_CLOSE, the batch that tells
- * of a cancellation, which is started on its own at the arrival. When both are over the call is forgotten by gRPC and counted
- * out; its bare memory stays until the last reference goes.
+ * Two things end independently: the body (the turn is over for good and on_free has run) and
+ * RECV_CLOSE, the batch that tells of a cancellation, which is started on its own at the arrival.
+ * When both are over the call is forgotten by gRPC and counted out; its bare memory stays until the
+ * last reference goes.
  */
 #include "server/call.h"
 
 #include <errno.h>
 #include <grpc/byte_buffer.h>
-#include <grpc/support/alloc.h>
-#include <limits.h>
-#include <protobuf-c/protobuf-c.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer_pool.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/lock.h"
-#include "proto/resource_name.h"
-#include "proto/wire.h"
 #include "server/budget.h"
+#include "server/call_private.h"
 #include "server/front.h"
 #include "server/rpc_metrics.h"
 #include "server/server.h"
@@ -36,26 +34,29 @@ static const size_t poller_message_bytes_max = 64 * KIB;
 
 enum { INLINE_PARTS = 8 };
 
-#define CALL_STATES(X)                                                                                                 \
-    X(ARRIVED)                                                                                                         \
-    X(RECEIVING)                                                                                                       \
-    X(HANDLING)                                                                                                        \
-    X(SENDING)                                                                                                         \
-    X(PARKED)                                                                                                          \
+#define CALL_STATES(X)                                                                             \
+    X(ARRIVED)                                                                                     \
+    X(RECEIVING)                                                                                   \
+    X(HANDLING)                                                                                    \
+    X(SENDING)                                                                                     \
+    X(PARKED)                                                                                      \
     X(FINISHING)
 
 enum call_state {
 #define CALL_STATE_ENUM(name) CALL_##name,
     CALL_STATES(CALL_STATE_ENUM)
 #undef CALL_STATE_ENUM
-    CALL_STATE_COUNT
+        CALL_STATE_COUNT
 };
 
 /* The table of call.h. */
 static const bool transitions[CALL_STATE_COUNT][CALL_STATE_COUNT] = {
     [CALL_ARRIVED] = {[CALL_RECEIVING] = true, [CALL_FINISHING] = true},
     [CALL_RECEIVING] = {[CALL_HANDLING] = true, [CALL_FINISHING] = true},
-    [CALL_HANDLING] = {[CALL_RECEIVING] = true, [CALL_SENDING] = true, [CALL_PARKED] = true, [CALL_FINISHING] = true},
+    [CALL_HANDLING] = {[CALL_RECEIVING] = true,
+                       [CALL_SENDING] = true,
+                       [CALL_PARKED] = true,
+                       [CALL_FINISHING] = true},
     [CALL_SENDING] = {[CALL_HANDLING] = true, [CALL_FINISHING] = true},
     [CALL_PARKED] = {[CALL_HANDLING] = true},
 };
@@ -67,11 +68,11 @@ struct call {
     struct op close_op;
     struct op receive_op;
     struct op send_op;
-    struct server *server;       /* borrowed */
-    struct front *front;         /* borrowed */
-    const struct method *method; /* borrowed; one that refuses for paths that nobody serves */
-    size_t series;               /* in rpc_metrics */
-    grpc_call *grpc;             /* owned; unref'd when the call is over */
+    struct server *server;        /* borrowed */
+    struct front *front;          /* borrowed */
+    const struct method *method;  /* borrowed; one that refuses for paths that nobody serves */
+    size_t series;                /* in rpc_metrics */
+    grpc_call *grpc;              /* owned; unref'd when the call is over */
     grpc_metadata_array metadata; /* owned, likewise */
     int64_t arrived_ns;
     int64_t deadline_ns;
@@ -85,16 +86,16 @@ struct call {
     bool waiting;            /* guarded by lock: for the budget */
     bool body_over;          /* guarded by lock */
     bool close_over;         /* guarded by lock */
-    continuation *next;      /* guarded by lock: what the worker, or whoever wakes it, goes on with */
+    continuation *next; /* guarded by lock: what the worker, or whoever wakes it, goes on with */
 
     /* Of whoever has the turn; of a batch while it is in flight. */
-    int cancelled_out;           /* RECV_CLOSE's answer */
-    grpc_byte_buffer *received;  /* owned: the message */
-    grpc_byte_buffer *sending;   /* owned: of the batch in flight */
+    int cancelled_out;          /* RECV_CLOSE's answer */
+    grpc_byte_buffer *received; /* owned: the message */
+    grpc_byte_buffer *sending;  /* owned: of the batch in flight */
     struct task task;
     struct budget_waiter waiter;
     enum budget_half held_half;
-    size_t held_bytes;           /* of the budget */
+    size_t held_bytes; /* of the budget */
     struct arena arena;
     struct message message;
     struct bytes inline_parts[INLINE_PARTS];
@@ -106,16 +107,20 @@ struct call {
     grpc_slice status_text;
     grpc_slice details;
     grpc_metadata trailer;
-    char *peer; /* in the arena */
 
     _Alignas(max_align_t) uint8_t state[]; /* the handler's */
 };
 
 static void unknown_method(struct call *call, void *state, const struct message *message);
-static const struct method method_not_served = {.path = "", .kind = METHOD_UNARY, .on_message = unknown_method};
+static const struct method method_not_served = {.path = "",
+                                                .kind = METHOD_UNARY,
+                                                .on_message = unknown_method};
 
 static void enter_locked(struct call *call, enum call_state to) REQUIRES(call->lock);
-static void start_batch(struct call *call, struct op *op, void (*done)(struct op *op, bool ok), const grpc_op *ops,
+static void start_batch(struct call *call,
+                        struct op *op,
+                        void (*done)(struct op *op, bool ok),
+                        const grpc_op *ops,
                         size_t count);
 static void start_close(struct call *call);
 static void ask_for_budget(struct call *call, enum budget_half half);
@@ -138,14 +143,18 @@ static int64_t deadline_of(gpr_timespec deadline)
 
 static void refuse(struct call *call, const struct status *status);
 
-void call_begin(struct front *front, struct server *server, const struct method *method, size_t series,
-                struct arrival *arrival, struct bytes path)
+void call_begin(struct front *front,
+                struct server *server,
+                const struct method *method,
+                size_t series,
+                struct arrival *arrival,
+                struct bytes path)
 {
     const struct method *const served = method != NULL ? method : &method_not_served;
     struct call *const call = calloc(1, sizeof(*call) + served->state_bytes);
     if (call == NULL) {
-        const grpc_call_error error = grpc_call_cancel_with_status(arrival->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED,
-                                                                   "the server has no memory left", NULL);
+        const grpc_call_error error = grpc_call_cancel_with_status(
+            arrival->grpc, GRPC_STATUS_RESOURCE_EXHAUSTED, "the server has no memory left", NULL);
         ASSERT(error == GRPC_CALL_OK);
         grpc_call_unref(arrival->grpc);
         grpc_metadata_array_destroy(&arrival->metadata);
@@ -172,8 +181,8 @@ void call_begin(struct front *front, struct server *server, const struct method 
     if (!front_admit(front, &status)) {
         refuse(call, &status);
     } else if (method == NULL) {
-        status_fail(&status, STATUS_UNIMPLEMENTED, "this server has no method %.*s", (int)path.length,
-                    (const char *)path.data);
+        status_fail(&status, STATUS_UNIMPLEMENTED, "this server has no method %.*s",
+                    (int)path.length, (const char *)path.data);
         refuse(call, &status);
     } else {
         ask_for_budget(call, BUDGET_FIRST_MESSAGES);
@@ -189,7 +198,10 @@ static void unknown_method(struct call *call, void *state, const struct message 
     ASSERT(false);
 }
 
-/* A batch of its own, at the very start: a cancellation must be seen while the call waits for something else. */
+/*
+ * A batch of its own, at the very start: a cancellation must be seen while the call waits for
+ * something else.
+ */
 static void start_close(struct call *call)
 {
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};
@@ -198,7 +210,10 @@ static void start_close(struct call *call)
 }
 
 /* The last thing that is done with a call: another thread may end it before this returns. */
-static void start_batch(struct call *call, struct op *op, void (*done)(struct op *op, bool ok), const grpc_op *ops,
+static void start_batch(struct call *call,
+                        struct op *op,
+                        void (*done)(struct op *op, bool ok),
+                        const grpc_op *ops,
                         size_t count)
 {
     grpc_call *const grpc = call->grpc;
@@ -299,8 +314,9 @@ static void receive_done(struct op *op, bool ok)
 }
 
 /*
- * A message that is not there says nothing by itself: it comes on a half-close, on a cancellation, on a lost connection, and
- * on a message that is cut short (which looks like a half-close; so methods check that they have all they need).
+ * A message that is not there says nothing by itself: it comes on a half-close, on a cancellation,
+ * on a lost connection, and on a message that is cut short (which looks like a half-close; so
+ * methods check that they have all they need).
  */
 static enum received classify(const struct call *call, bool ok)
 {
@@ -316,7 +332,8 @@ static enum received classify(const struct call *call, bool ok)
 static void message_received(struct call *call)
 {
     if (!adopt_message(call)) {
-        const struct status status = {.code = STATUS_RESOURCE_EXHAUSTED, .message = "the server has no memory left"};
+        const struct status status = {.code = STATUS_RESOURCE_EXHAUSTED,
+                                      .message = "the server has no memory left"};
         call_fail(call, &status);
         return;
     }
@@ -343,8 +360,10 @@ static bool adopt_message(struct call *call)
         parts = call->more_parts;
     }
     for (size_t i = 0; i < slices->count; i++)
-        parts[i] = bytes_of(GRPC_SLICE_START_PTR(slices->slices[i]), GRPC_SLICE_LENGTH(slices->slices[i]));
-    call->message = (struct message){.parts = {.parts = parts, .count = slices->count}, .length = slices->length};
+        parts[i] =
+            bytes_of(GRPC_SLICE_START_PTR(slices->slices[i]), GRPC_SLICE_LENGTH(slices->slices[i]));
+    call->message = (struct message){.parts = {.parts = parts, .count = slices->count},
+                                     .length = slices->length};
 
     budget_correct(call->server->budget, call->held_half, call->held_bytes, call->message.length);
     call->held_bytes = call->message.length;
@@ -376,8 +395,9 @@ static void half_close_received(struct call *call)
 {
     call->half_closed = true;
     if (!is_client_streaming(call)) {
-        const struct status status = {.code = STATUS_INVALID_ARGUMENT,
-                                      .message = "the call has no request message, or one that was cut short"};
+        const struct status status = {
+            .code = STATUS_INVALID_ARGUMENT,
+            .message = "the call has no request message, or one that was cut short"};
         call_fail(call, &status);
         return;
     }
@@ -388,7 +408,8 @@ static void half_close_received(struct call *call)
 static void fail_too_large(struct call *call)
 {
     struct status status = {0};
-    status_fail(&status, STATUS_RESOURCE_EXHAUSTED, "a message is larger than the %zu bytes that this server takes",
+    status_fail(&status, STATUS_RESOURCE_EXHAUSTED,
+                "a message is larger than the %zu bytes that this server takes",
                 (size_t)LIMIT_MESSAGE_BYTES);
     call_fail(call, &status);
 }
@@ -450,7 +471,10 @@ static void handle_sent(struct call *call, void *state)
         call->method->on_sent(call, state);
 }
 
-/* Nobody waits for the answer: clients that open and cancel calls by the thousand cost no more than that. */
+/*
+ * Nobody waits for the answer: clients that open and cancel calls by the thousand cost no more than
+ * that.
+ */
 static bool give_up_if_cancelled(struct call *call)
 {
     if (!atomic_load(&call->cancelled))
@@ -497,7 +521,7 @@ static bool wake_locked(struct call *call)
     return true;
 }
 
-static void close_over(struct call *call);
+static void forget(struct call *call);
 
 static void close_done(struct op *op, bool ok)
 {
@@ -516,10 +540,16 @@ static void close_done(struct op *op, bool ok)
             gone = true;
         }
     }
+    call->close_over = true;
+    const bool over = call->body_over;
     lock_release(&call->lock);
+    /*
+     * Whichever of the two ends comes last forgets the call; who is woken may have done so by now.
+     */
     if (gone)
         end_body(call);
-    close_over(call);
+    else if (over)
+        forget(call);
 }
 
 /* ---- sending */
@@ -536,14 +566,18 @@ void call_receive(struct call *call)
     ask_for_budget(call, BUDGET_LATER_MESSAGES);
 }
 
-/* Takes the slices over; their array may lie in the arena, so it is not looked at once a batch is started. */
+/*
+ * Takes the slices over; their array may lie in the arena, so it is not looked at once a batch is
+ * started.
+ */
 static void take_slices(struct call *call, grpc_slice *slices, size_t count)
 {
     ASSERT(call->sending == NULL);
     call->sending = grpc_raw_byte_buffer_create(slices, count);
     for (size_t i = 0; i < count; i++)
         grpc_slice_unref(slices[i]);
-    rpc_metrics_sent(call->server->rpc_metrics, call->series, grpc_byte_buffer_length(call->sending));
+    rpc_metrics_sent(call->server->rpc_metrics, call->series,
+                     grpc_byte_buffer_length(call->sending));
 }
 
 void call_send(struct call *call, grpc_slice *slices, size_t count)
@@ -600,7 +634,10 @@ static void send_done(struct op *op, bool ok)
 
 /* ---- the answer */
 
-static void answer(struct call *call, const struct status *status, bool with_message, struct bytes details);
+static void answer(struct call *call,
+                   const struct status *status,
+                   bool with_message,
+                   struct bytes details);
 
 void call_reply(struct call *call, grpc_slice *slices, size_t count)
 {
@@ -632,7 +669,10 @@ static void refuse(struct call *call, const struct status *status)
     answer(call, status, false, (struct bytes){0});
 }
 
-static void answer(struct call *call, const struct status *status, bool with_message, struct bytes details)
+static void answer(struct call *call,
+                   const struct status *status,
+                   bool with_message,
+                   struct bytes details)
 {
     ASSERT((unsigned int)status->code <= STATUS_UNAUTHENTICATED);
     grpc_op ops[3] = {0};
@@ -677,7 +717,6 @@ static void answer(struct call *call, const struct status *status, bool with_mes
 
 static void free_state(struct call *call, void *state);
 static void body_over(struct call *call);
-static void forget(struct call *call);
 
 /* The turn is over for good. On whatever thread saw it. */
 static void end_body(struct call *call)
@@ -685,7 +724,8 @@ static void end_body(struct call *call)
     const int64_t now_ns = clock_monotonic_ns(call->server->clock);
     if (call->code == STATUS_CANCELLED && now_ns >= call->deadline_ns)
         call->code = STATUS_DEADLINE_EXCEEDED;
-    rpc_metrics_ended(call->server->rpc_metrics, call->series, call->code, now_ns - call->arrived_ns);
+    rpc_metrics_ended(call->server->rpc_metrics, call->series, call->code,
+                      now_ns - call->arrived_ns);
     release_message(call);
     if (call->sending != NULL)
         grpc_byte_buffer_destroy(call->sending);
@@ -721,17 +761,10 @@ static void body_over(struct call *call)
         forget(call);
 }
 
-static void close_over(struct call *call)
-{
-    lock_acquire(&call->lock);
-    call->close_over = true;
-    const bool over = call->body_over;
-    lock_release(&call->lock);
-    if (over)
-        forget(call);
-}
-
-/* Here and not with the last reference: that may go in any place, under locks that gRPC's callbacks must not meet. */
+/*
+ * Here and not with the last reference: that may go in any place, under locks that gRPC's callbacks
+ * must not meet.
+ */
 static void forget(struct call *call)
 {
     ASSERT(call->held_bytes == 0);
@@ -787,7 +820,8 @@ const struct method *call_method(const struct call *call)
 
 bool call_cancelled(struct call *call)
 {
-    return atomic_load(&call->cancelled) || clock_monotonic_ns(call->server->clock) >= call->deadline_ns;
+    return atomic_load(&call->cancelled) ||
+           clock_monotonic_ns(call->server->clock) >= call->deadline_ns;
 }
 
 int64_t call_deadline_ns(const struct call *call)
@@ -795,186 +829,12 @@ int64_t call_deadline_ns(const struct call *call)
     return call->deadline_ns;
 }
 
-const char *call_peer(struct call *call)
+const grpc_metadata_array *call_metadata(const struct call *call)
 {
-    if (call->peer == NULL) {
-        char *const peer = grpc_call_get_peer(call->grpc);
-        call->peer = arena_copy_string(&call->arena, bytes_of_string(peer));
-        gpr_free(peer);
-    }
-    return call->peer != NULL ? call->peer : "unknown";
+    return &call->metadata;
 }
 
-static struct bytes *find_metadata(struct call *call, const char *key, struct bytes *value);
-static bool find_field(struct wire_span message, uint32_t number, struct wire_span *field);
-
-struct bytes call_tool_name(struct call *call)
+grpc_call *call_grpc(const struct call *call)
 {
-    static const char *const keys[] = {"build.bazel.remote.execution.v2.requestmetadata-bin",
-                                       "google.devtools.remoteexecution.v1test.requestmetadata-bin"};
-    enum { REQUEST_METADATA_TOOL_DETAILS = 1, TOOL_DETAILS_TOOL_NAME = 1 };
-    struct bytes value;
-    struct bytes name = {0};
-    struct wire_span details;
-    struct wire_span tool;
-    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
-        if (find_metadata(call, keys[i], &value) == NULL)
-            continue;
-        if (find_field(wire_span_of_bytes(&value), REQUEST_METADATA_TOOL_DETAILS, &details) &&
-            find_field(details, TOOL_DETAILS_TOOL_NAME, &tool) && wire_span_flat(tool, &call->arena, &name))
-            return name;
-        break;
-    }
-    return (struct bytes){0};
-}
-
-static struct bytes *find_metadata(struct call *call, const char *key, struct bytes *value)
-{
-    for (size_t i = 0; i < call->metadata.count; i++) {
-        const grpc_metadata *const entry = &call->metadata.metadata[i];
-        if (grpc_slice_str_cmp(entry->key, key) != 0)
-            continue;
-        *value = bytes_of(GRPC_SLICE_START_PTR(entry->value), GRPC_SLICE_LENGTH(entry->value));
-        return value;
-    }
-    return NULL;
-}
-
-/* The last field of this number with bytes; false when there is none or the message is damaged. */
-static bool find_field(struct wire_span message, uint32_t number, struct wire_span *field)
-{
-    struct wire_reader reader;
-    struct wire_field at;
-    bool found = false;
-    wire_reader_init(&reader, message);
-    while (wire_reader_next(&reader, &at)) {
-        if (at.number == number && at.type == WIRE_BYTES) {
-            *field = at.span;
-            found = true;
-        }
-    }
-    return found && !reader.failed;
-}
-
-bool call_check_instance(struct call *call, struct bytes instance, struct status *status)
-{
-    enum { SHOWN_BYTES_MAX = 100 };
-    if (!instance_name_check(instance, status))
-        return false;
-    if (config_serves_instance(call->server->config, instance))
-        return true;
-    const size_t shown = bytes_utf8_prefix(
-        bytes_of(instance.data, instance.length < SHOWN_BYTES_MAX ? instance.length : SHOWN_BYTES_MAX));
-    return status_fail(status, STATUS_INVALID_ARGUMENT,
-                       "this server does not serve the instance \"%.*s\"; it is told which it serves by its option instance",
-                       (int)shown, (const char *)instance.data);
-}
-
-/* ---- conveniences */
-
-static bool flatten(struct call *call, const struct message *message, struct bytes *flat)
-{
-    if (message->length == 0) {
-        *flat = (struct bytes){0};
-        return true;
-    }
-    if (message->parts.count == 1) {
-        *flat = message->parts.parts[0];
-        return true;
-    }
-    uint8_t *const copy = arena_take(&call->arena, message->length);
-    if (copy == NULL)
-        return false;
-    bytes_list_copy(message->parts, copy);
-    *flat = bytes_of(copy, message->length);
-    return true;
-}
-
-static void no_memory(struct call *call, struct status *status)
-{
-    status_fail(status, STATUS_RESOURCE_EXHAUSTED, "the request takes more memory than the %zu MiB of a call",
-                (size_t)(call->arena.limit_bytes / MIB));
-}
-
-bool call_message_flat(struct call *call, const struct message *message, struct bytes *flat)
-{
-    if (flatten(call, message, flat))
-        return true;
-    struct status status = {0};
-    no_memory(call, &status);
-    call_fail(call, &status);
-    return false;
-}
-
-/* protobuf-c's memory comes from the arena and goes with it. */
-struct unpacking {
-    struct arena *arena;
-    bool exhausted;
-};
-
-static void *unpacking_alloc(void *data, size_t size)
-{
-    struct unpacking *const unpacking = data;
-    void *const taken = arena_take(unpacking->arena, size);
-    if (taken == NULL)
-        unpacking->exhausted = true;
-    return taken;
-}
-
-static void unpacking_free(void *data, void *pointer)
-{
-    (void)data;
-    (void)pointer;
-}
-
-struct ProtobufCMessage *call_unpack(struct call *call, const struct message *message,
-                                     const struct ProtobufCMessageDescriptor *descriptor, struct status *status)
-{
-    struct bytes flat;
-    struct unpacking unpacking = {.arena = &call->arena};
-    ProtobufCAllocator allocator = {
-        .alloc = unpacking_alloc, .free = unpacking_free, .allocator_data = &unpacking};
-    ProtobufCMessage *unpacked = NULL;
-    if (flatten(call, message, &flat)) {
-        /* An empty message has no bytes, but the decoder wants a pointer. */
-        static const uint8_t nothing[1];
-        unpacked = protobuf_c_message_unpack(descriptor, &allocator, flat.length,
-                                             flat.length > 0 ? flat.data : nothing);
-    } else {
-        unpacking.exhausted = true;
-    }
-    if (unpacked != NULL)
-        return unpacked;
-    if (unpacking.exhausted)
-        no_memory(call, status);
-    else
-        status_fail(status, STATUS_INVALID_ARGUMENT, "the request is no %s", descriptor->name);
-    return NULL;
-}
-
-grpc_slice slice_of_packed(const struct ProtobufCMessage *message)
-{
-    const size_t size = protobuf_c_message_get_packed_size(message);
-    grpc_slice slice = grpc_slice_malloc(size);
-    const size_t packed = protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
-    ASSERT(packed == size);
-    return slice;
-}
-
-void call_reply_packed(struct call *call, const struct ProtobufCMessage *response)
-{
-    grpc_slice slice = slice_of_packed(response);
-    call_reply(call, &slice, 1);
-}
-
-static void release_buffer(void *buffer)
-{
-    buffer_release(buffer);
-}
-
-grpc_slice slice_of_buffer(struct buffer *buffer, struct bytes data)
-{
-    /* gRPC does not write to what it sends. */
-    void *const start = (void *)(uintptr_t)data.data;
-    return grpc_slice_new_with_user_data(start, data.length, release_buffer, buffer);
+    return call->grpc;
 }

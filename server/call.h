@@ -21,17 +21,20 @@
  *   RECEIVING   FINISHING   the client is gone, or sent too much      poller
  *   SENDING     FINISHING   the client is gone                        poller
  *
- * The turn: while a call is HANDLING one thread at a time, its handler's, touches it, until it calls exactly one of
- * call_receive, call_send, call_park, call_reply, call_finish, call_fail, after which it touches nothing of the call any more.
- * A handler's function may also return without any of these when it has handed the turn to somebody who will call
- * call_resume() (a commit's completion): that is how a write waits for group commit without holding a thread.
+ * The turn: while a call is HANDLING one thread at a time, its handler's, touches it, until it
+ * calls exactly one of call_receive, call_send, call_park, call_reply, call_finish, call_fail,
+ * after which it touches nothing of the call any more. A handler's function may also return without
+ * any of these when it has handed the turn to somebody who will call call_resume() (a commit's
+ * completion): that is how a write waits for group commit without holding a thread.
  *
- * Where they run: on_message and on_half_close on a worker, or where the message arrived (on_poller); on_sent and everything
- * that is resumed on a worker; on_free on a worker, or for on_poller methods on any thread. A call that the client has
- * given up is not handed to on_message, on_half_close or on_sent any more.
+ * Where they run: on_message and on_half_close on a worker, or where the message arrived
+ * (on_poller); on_sent and everything that is resumed on a worker; on_free on a worker, or for
+ * on_poller methods on any thread. A call that the client has given up is not handed to on_message,
+ * on_half_close or on_sent any more.
  *
- * Memory: the message is released when the turn ends with call_receive() or with the answer; the arena and state after on_free.
- * Slices that are sent own what they show: nothing of the arena, the state or the message.
+ * Memory: the message is released when the turn ends with call_receive() or with the answer; the
+ * arena and state after on_free. Slices that are sent own what they show: nothing of the arena, the
+ * state or the message.
  */
 #ifndef VARVE_SERVER_CALL_H
 #define VARVE_SERVER_CALL_H
@@ -52,29 +55,39 @@ enum method_kind { METHOD_UNARY, METHOD_CLIENT_STREAM, METHOD_SERVER_STREAM, MET
 /* What a caller must be allowed to do; everything is allowed until access rules exist. */
 enum method_role { ROLE_NONE, ROLE_READ, ROLE_WRITE_CAS, ROLE_WRITE_AC, ROLE_ADMIN };
 
-/* One received message, in the slices that gRPC received it in. Lives until the next call_receive() or the end of the call. */
+/*
+ * One received message, in the slices that gRPC received it in. Lives until the next call_receive()
+ * or the end of the call.
+ */
 struct message {
     struct bytes_list parts;
     size_t length;
 };
 
 /*
- * A method of a service. state is state_bytes of zeroed memory in the call's arena, for the handler alone.
- * All functions are called with the turn. Functions that may be NULL say so.
+ * A method of a service. state is state_bytes of zeroed memory in the call's arena, for the handler
+ * alone. All functions are called with the turn. Functions that may be NULL say so.
  */
 struct method {
     const char *path; /* "/google.bytestream.ByteStream/Read" */
     enum method_kind kind;
     enum method_role role;
-    bool on_poller; /* on_message answers from memory and never waits: run it where it arrived, unless the message is large */
+    /* on_message answers from memory and never waits: run where it arrived, unless it is large. */
+    bool on_poller;
     size_t state_bytes;
     void (*on_message)(struct call *call, void *state, const struct message *message);
-    /* The client will send no more: METHOD_CLIENT_STREAM, METHOD_BIDI; else NULL. Not called when the client is gone. */
+    /*
+     * The client will send no more: METHOD_CLIENT_STREAM, METHOD_BIDI; else NULL. Not called when
+     * the client is gone.
+     */
     void (*on_half_close)(struct call *call, void *state);
     /* The message given to call_send() has left; methods that stream; else NULL. */
     void (*on_sent)(struct call *call, void *state);
-    /* The call is over, for whatever reason: release what state holds. May be NULL. The last function called. Never called while
-       the turn is handed away: a handler that waits for a commit is resumed first. */
+    /*
+     * The call is over, for whatever reason: release what state holds. May be NULL. The last
+     * function called. Never called while the turn is handed away: a handler that waits for a
+     * commit is resumed first.
+     */
     void (*on_free)(struct call *call, void *state);
 };
 
@@ -84,7 +97,8 @@ extern const size_t server_methods_count;
 
 /* ---- what ends a turn */
 
-void call_receive(struct call *call); /* the next message, please: on_message or on_half_close follows, or on_free */
+/* The next message, please: on_message or on_half_close follows, or on_free. */
+void call_receive(struct call *call);
 
 /* Sends one message of a response stream; takes the slices over. on_sent follows, or on_free. */
 void call_send(struct call *call, grpc_slice *slices, size_t count);
@@ -100,12 +114,15 @@ void call_fail(struct call *call, const struct status *status);
 void call_fail_with_details(struct call *call, const struct status *status, struct bytes details);
 
 /*
- * Waits until call_wake(), or until the call is cancelled, or the server drains past its time; then `resume` is called
- * once, with the turn, on a worker. Whoever may wake it holds a reference (call_ref).
+ * Waits until call_wake(), or until the call is cancelled, or the server drains past its time; then
+ * `resume` is called once, with the turn, on a worker. Whoever may wake it holds a reference
+ * (call_ref).
  */
 void call_park(struct call *call, void (*resume)(struct call *call, void *state));
-/* Any thread. True if it was parked and is resumed by this; false if not (it then stays as it is, except that a wake that comes
-   before the park is remembered and resumes that park at once). */
+/*
+ * Any thread. True if it was parked and is resumed by this; false if not (it then stays as it is,
+ * except that a wake that comes before the park is remembered and resumes that park at once).
+ */
 bool call_wake(struct call *call);
 
 /* ---- handing the turn over */
@@ -119,9 +136,10 @@ struct server *call_server(struct call *call);
 void *call_state(struct call *call);
 struct arena *call_arena(struct call *call); /* limit LIMIT_CALL_ARENA_BYTES */
 const struct method *call_method(const struct call *call);
-bool call_cancelled(struct call *call); /* also when the deadline has passed; any thread with a reference */
+/* Also when the deadline has passed; any thread with a reference. */
+bool call_cancelled(struct call *call);
 int64_t call_deadline_ns(const struct call *call); /* CLOCK_MONOTONIC; INT64_MAX without one */
-const char *call_peer(struct call *call); /* "ipv4:127.0.0.1:50422" */
+const char *call_peer(struct call *call);          /* "ipv4:127.0.0.1:50422" */
 /* tool_details.tool_name of the caller's RequestMetadata, or empty; damaged metadata is ignored. */
 struct bytes call_tool_name(struct call *call);
 
@@ -130,22 +148,37 @@ void call_unref(struct call *call);
 
 /* ---- conveniences for handlers */
 
-/* The message in one piece: in place if it is one slice, else copied to the arena; false (and the call has failed) without memory. */
-MUST_CHECK bool call_message_flat(struct call *call, const struct message *message, struct bytes *flat);
-/* Unpacks with protobuf-c into the arena; INVALID_ARGUMENT naming the message type. The result is never freed one by one. */
+/*
+ * The message in one piece: in place if it is one slice, else copied to the arena; false (and the
+ * call has failed) without memory.
+ */
+MUST_CHECK bool call_message_flat(struct call *call,
+                                  const struct message *message,
+                                  struct bytes *flat);
+/*
+ * Unpacks with protobuf-c into the arena; INVALID_ARGUMENT naming the message type. The result is
+ * never freed one by one.
+ */
 struct ProtobufCMessage;
 struct ProtobufCMessageDescriptor;
-struct ProtobufCMessage *call_unpack(struct call *call, const struct message *message,
-                                     const struct ProtobufCMessageDescriptor *descriptor, struct status *status);
+struct ProtobufCMessage *call_unpack(struct call *call,
+                                     const struct message *message,
+                                     const struct ProtobufCMessageDescriptor *descriptor,
+                                     struct status *status);
 /* Packs into one slice and replies. */
 void call_reply_packed(struct call *call, const struct ProtobufCMessage *response);
 grpc_slice slice_of_packed(const struct ProtobufCMessage *message);
-/* A slice over data in a pooled buffer, which goes back to its pool when gRPC lets go of the slice: possibly inside gRPC, so a
-   waiter of the pool starts nothing of gRPC itself, but calls call_resume() or call_wake(). */
+/*
+ * A slice over data in a pooled buffer, which goes back to its pool when gRPC lets go of the slice:
+ * possibly inside gRPC, so a waiter of the pool starts nothing of gRPC itself, but calls
+ * call_resume() or call_wake().
+ */
 struct buffer;
 grpc_slice slice_of_buffer(struct buffer *buffer, struct bytes data);
 
 /* Checks the instance name against the configuration: INVALID_ARGUMENT naming it. */
-MUST_CHECK bool call_check_instance(struct call *call, struct bytes instance, struct status *status);
+MUST_CHECK bool call_check_instance(struct call *call,
+                                    struct bytes instance,
+                                    struct status *status);
 
 #endif

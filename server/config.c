@@ -18,9 +18,9 @@
 enum option_type {
     OPTION_TEXT,
     OPTION_LIST,
-    OPTION_CHOICE,   /* a text that is one of `choices` */
-    OPTION_COUNT,    /* a whole number */
-    OPTION_SIZE,     /* bytes, with B, KiB, MiB, GiB or TiB behind the number; with `share` also a per cent of memory */
+    OPTION_CHOICE, /* a text that is one of `choices` */
+    OPTION_COUNT,  /* a whole number */
+    OPTION_SIZE,   /* bytes, with B, KiB, MiB, GiB or TiB; with `share` also a per cent of memory */
     OPTION_DURATION, /* with ms, s, m, h or d behind the number */
 };
 
@@ -30,10 +30,11 @@ struct option {
     enum option_type type;
     size_t offset;             /* of the field in struct config */
     const char *default_value; /* in the form it is written in; NULL: must be given */
-    uint64_t minimum, maximum; /* COUNT, SIZE in bytes, DURATION in nanoseconds; TEXT and LIST: length of each */
+    uint64_t minimum,
+        maximum; /* COUNT, SIZE in bytes, DURATION in nanoseconds; TEXT and LIST: length of each */
     bool share;
-    uint64_t (*automatic)(void); /* what "auto" stands for */
-    const char *choices;         /* separated by | */
+    uint64_t (*automatic)(void);                             /* what "auto" stands for */
+    const char *choices;                                     /* separated by | */
     bool (*check)(const char *value, struct status *status); /* of a TEXT, or of each in a LIST */
     const char *help;
 };
@@ -46,61 +47,176 @@ static uint64_t automatic_workers(void);
 static uint64_t automatic_pollers(void);
 
 #define FIELD(name) offsetof(struct config, name)
-#define DAYS(count) ((uint64_t)(count) * 86400 * NS_PER_S)
-#define SECONDS(count) ((uint64_t)(count) * NS_PER_S)
+#define DAYS(count) ((uint64_t)(count)*86400 * NS_PER_S)
+#define SECONDS(count) ((uint64_t)(count)*NS_PER_S)
 
 static const struct option options[] = {
-    {.name = "data", .operand = "DIR", .type = OPTION_TEXT, .offset = FIELD(data), .minimum = 1, .maximum = 3900,
-     .check = check_data, .help = "Directory of the store; made if it is not there. Needed."},
-    {.name = "listen", .operand = "HOST:PORT", .type = OPTION_LIST, .offset = FIELD(listen),
-     .default_value = "127.0.0.1:8980", .minimum = 1, .maximum = 4096, .check = address_check,
+    {.name = "data",
+     .operand = "DIR",
+     .type = OPTION_TEXT,
+     .offset = FIELD(data),
+     .minimum = 1,
+     .maximum = 3900,
+     .check = check_data,
+     .help = "Directory of the store; made if it is not there. Needed."},
+    {.name = "listen",
+     .operand = "HOST:PORT",
+     .type = OPTION_LIST,
+     .offset = FIELD(listen),
+     .default_value = "127.0.0.1:8980",
+     .minimum = 1,
+     .maximum = 4096,
+     .check = address_check,
      .help = "Where gRPC is served: HOST:PORT, [::1]:PORT, :PORT for every address, unix:PATH."},
-    {.name = "http-listen", .operand = "HOST:PORT", .type = OPTION_TEXT, .offset = FIELD(http_listen), .default_value = "",
-     .maximum = 4096, .check = check_http_listen,
+    {.name = "http-listen",
+     .operand = "HOST:PORT",
+     .type = OPTION_TEXT,
+     .offset = FIELD(http_listen),
+     .default_value = "",
+     .maximum = 4096,
+     .check = check_http_listen,
      .help = "Where /healthz, /readyz and /metrics are served. Empty: nowhere."},
-    {.name = "instance", .operand = "NAME", .type = OPTION_LIST, .offset = FIELD(instances), .default_value = "",
-     .maximum = LIMIT_INSTANCE_NAME_BYTES, .check = check_instance,
+    {.name = "instance",
+     .operand = "NAME",
+     .type = OPTION_LIST,
+     .offset = FIELD(instances),
+     .default_value = "",
+     .maximum = LIMIT_INSTANCE_NAME_BYTES,
+     .check = check_instance,
      .help = "Instance names that are served. None given: every name."},
-    {.name = "durability", .operand = "MODE", .type = OPTION_CHOICE, .offset = FIELD(durability), .default_value = "group",
-     .choices = "group", .help = "When a write is answered. group: once it is on disk; writes share syncs."},
-    {.name = "small-segment-size", .operand = "SIZE", .type = OPTION_SIZE, .offset = FIELD(small_segment_bytes),
-     .default_value = "256MiB", .minimum = SEGMENT_BYTES_MIN, .maximum = SEGMENT_BYTES_MAX,
+    {.name = "durability",
+     .operand = "MODE",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(durability),
+     .default_value = "group",
+     .choices = "group",
+     .help = "When a write is answered. group: once it is on disk; writes share syncs."},
+    {.name = "small-segment-size",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(small_segment_bytes),
+     .default_value = "256MiB",
+     .minimum = SEGMENT_BYTES_MIN,
+     .maximum = SEGMENT_BYTES_MAX,
      .help = "Size of the segment files for blobs up to 1 MiB and action results."},
-    {.name = "large-segment-size", .operand = "SIZE", .type = OPTION_SIZE, .offset = FIELD(large_segment_bytes),
-     .default_value = "1GiB", .minimum = SEGMENT_BYTES_MIN, .maximum = SEGMENT_BYTES_MAX,
+    {.name = "large-segment-size",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(large_segment_bytes),
+     .default_value = "1GiB",
+     .minimum = SEGMENT_BYTES_MIN,
+     .maximum = SEGMENT_BYTES_MAX,
      .help = "Size of the segment files for larger blobs."},
-    {.name = "max-blob-size", .operand = "SIZE", .type = OPTION_SIZE, .offset = FIELD(max_blob_bytes),
-     .default_value = "1TiB", .minimum = MIB, .maximum = LIMIT_BLOB_BYTES, .help = "Larger blobs are refused."},
-    {.name = "buffers", .operand = "COUNT", .type = OPTION_COUNT, .offset = FIELD(buffers), .default_value = "192",
-     .minimum = 8, .maximum = 65536, .help = "Buffers of 1 MiB for uploads and downloads; taken from memory as they are needed."},
-    {.name = "request-memory", .operand = "SIZE", .type = OPTION_SIZE, .offset = FIELD(request_memory_bytes),
-     .default_value = "256MiB", .minimum = 16 * MIB, .maximum = 1024 * GIB, .share = true,
-     .help = "Memory for request messages. When it is used up, clients wait. A size or a per cent of memory."},
-    {.name = "grpc-memory", .operand = "SIZE", .type = OPTION_SIZE, .offset = FIELD(grpc_memory_bytes),
-     .default_value = "auto", .minimum = 64 * MIB, .maximum = 1024 * GIB, .share = true, .automatic = automatic_grpc_memory,
-     .help = "Memory at which gRPC itself refuses calls and connections. auto: 1/8 of memory, at least 512MiB."},
-    {.name = "max-calls", .operand = "COUNT", .type = OPTION_COUNT, .offset = FIELD(max_calls), .default_value = "4096",
-     .minimum = 16, .maximum = 1000000, .help = "Calls in progress; more are refused."},
-    {.name = "max-streams", .operand = "COUNT", .type = OPTION_COUNT, .offset = FIELD(max_streams), .default_value = "256",
-     .minimum = 1, .maximum = 100000, .help = "Calls in progress on one connection; clients queue what is more."},
-    {.name = "max-connections", .operand = "COUNT", .type = OPTION_COUNT, .offset = FIELD(max_connections),
-     .default_value = "10000", .minimum = 16, .maximum = 1000000, .help = "Connections; more are closed at once."},
-    {.name = "workers", .operand = "COUNT", .type = OPTION_COUNT, .offset = FIELD(workers), .default_value = "auto",
-     .minimum = 1, .maximum = 256, .automatic = automatic_workers,
+    {.name = "max-blob-size",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(max_blob_bytes),
+     .default_value = "1TiB",
+     .minimum = MIB,
+     .maximum = LIMIT_BLOB_BYTES,
+     .help = "Larger blobs are refused."},
+    {.name = "buffers",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(buffers),
+     .default_value = "192",
+     .minimum = 8,
+     .maximum = 65536,
+     .help = "Buffers of 1 MiB for uploads and downloads; taken from memory as they are needed."},
+    {.name = "request-memory",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(request_memory_bytes),
+     .default_value = "256MiB",
+     .minimum = 16 * MIB,
+     .maximum = 1024 * GIB,
+     .share = true,
+     .help = "Memory for request messages. When it is used up, clients wait. A size or a per cent "
+             "of memory."},
+    {.name = "grpc-memory",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(grpc_memory_bytes),
+     .default_value = "auto",
+     .minimum = 64 * MIB,
+     .maximum = 1024 * GIB,
+     .share = true,
+     .automatic = automatic_grpc_memory,
+     .help = "Memory at which gRPC itself refuses calls and connections. auto: 1/8 of memory, at "
+             "least 512MiB."},
+    {.name = "max-calls",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(max_calls),
+     .default_value = "4096",
+     .minimum = 16,
+     .maximum = 1000000,
+     .help = "Calls in progress; more are refused."},
+    {.name = "max-streams",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(max_streams),
+     .default_value = "256",
+     .minimum = 1,
+     .maximum = 100000,
+     .help = "Calls in progress on one connection; clients queue what is more."},
+    {.name = "max-connections",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(max_connections),
+     .default_value = "10000",
+     .minimum = 16,
+     .maximum = 1000000,
+     .help = "Connections; more are closed at once."},
+    {.name = "workers",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(workers),
+     .default_value = "auto",
+     .minimum = 1,
+     .maximum = 256,
+     .automatic = automatic_workers,
      .help = "Threads that hash and read. auto: two for each processor, at least 4."},
-    {.name = "pollers", .operand = "COUNT", .type = OPTION_COUNT, .offset = FIELD(pollers), .default_value = "auto",
-     .minimum = 1, .maximum = 64, .automatic = automatic_pollers,
+    {.name = "pollers",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(pollers),
+     .default_value = "auto",
+     .minimum = 1,
+     .maximum = 64,
+     .automatic = automatic_pollers,
      .help = "Threads that serve the network. auto: one for two processors, at most 4."},
-    {.name = "upload-keep", .operand = "TIME", .type = OPTION_DURATION, .offset = FIELD(upload_keep_ns),
-     .default_value = "10m", .minimum = SECONDS(1), .maximum = DAYS(7),
+    {.name = "upload-keep",
+     .operand = "TIME",
+     .type = OPTION_DURATION,
+     .offset = FIELD(upload_keep_ns),
+     .default_value = "10m",
+     .minimum = SECONDS(1),
+     .maximum = DAYS(7),
      .help = "How long an unfinished upload can be resumed."},
-    {.name = "drain-time", .operand = "TIME", .type = OPTION_DURATION, .offset = FIELD(drain_ns), .default_value = "10s",
-     .minimum = 0, .maximum = SECONDS(3600), .help = "How long calls may go on when the server is told to stop."},
-    {.name = "keepalive", .operand = "TIME", .type = OPTION_DURATION, .offset = FIELD(keepalive_ns),
-     .default_value = "5m", .minimum = SECONDS(1), .maximum = DAYS(1),
+    {.name = "drain-time",
+     .operand = "TIME",
+     .type = OPTION_DURATION,
+     .offset = FIELD(drain_ns),
+     .default_value = "10s",
+     .minimum = 0,
+     .maximum = SECONDS(3600),
+     .help = "How long calls may go on when the server is told to stop."},
+    {.name = "keepalive",
+     .operand = "TIME",
+     .type = OPTION_DURATION,
+     .offset = FIELD(keepalive_ns),
+     .default_value = "5m",
+     .minimum = SECONDS(1),
+     .maximum = DAYS(1),
      .help = "Silent connections are asked for a sign of life so often."},
-    {.name = "log-level", .operand = "LEVEL", .type = OPTION_CHOICE, .offset = FIELD(log_level), .default_value = "info",
-     .choices = "debug|info|warn|error", .help = "What is logged."},
+    {.name = "log-level",
+     .operand = "LEVEL",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(log_level),
+     .default_value = "info",
+     .choices = "debug|info|warn|error",
+     .help = "What is logged."},
 };
 enum { OPTIONS = ARRAY_LENGTH(options), ORIGIN_BYTES_MAX = 256, LIST_ITEMS_MAX = 64 };
 
@@ -121,15 +237,24 @@ struct reading {
     enum config_action action;
 };
 
-static bool read_arguments(struct reading *reading, int count, char *const *arguments, struct status *status);
-static bool read_environment(struct reading *reading, char *const *environment, struct status *status);
+static bool read_arguments(struct reading *reading,
+                           int count,
+                           char *const *arguments,
+                           struct status *status);
+static bool read_environment(struct reading *reading,
+                             char *const *environment,
+                             struct status *status);
 static bool read_file(struct reading *reading, struct status *status);
 static bool understand_all(struct reading *reading, struct config *config, struct status *status);
 static void reading_clear(struct reading *reading);
 static bool copy_string(const char *text, size_t length, char **copy, struct status *status);
 
-bool config_parse(int count, char *const *arguments, char *const *environment, enum config_action *action,
-                  struct config **config, struct status *status)
+bool config_parse(int count,
+                  char *const *arguments,
+                  char *const *environment,
+                  enum config_action *action,
+                  struct config **config,
+                  struct status *status)
 {
     struct reading *const reading = calloc(1, sizeof(*reading));
     struct config *const made = calloc(1, sizeof(*made));
@@ -190,11 +315,19 @@ void config_free(struct config *config)
 /* ---- collecting what was given */
 
 static const struct option *find_option(const char *name, size_t length);
-static bool give(struct reading *reading, const struct option *option, enum source source, const char *origin,
-                 const char *value, size_t length, struct status *status);
+static bool give(struct reading *reading,
+                 const struct option *option,
+                 enum source source,
+                 const char *origin,
+                 const char *value,
+                 size_t length,
+                 struct status *status);
 static bool give_file(struct reading *reading, const char *path, struct status *status);
 
-static bool read_arguments(struct reading *reading, int count, char *const *arguments, struct status *status)
+static bool read_arguments(struct reading *reading,
+                           int count,
+                           char *const *arguments,
+                           struct status *status)
 {
     for (int i = 1; i < count; i++) {
         const char *const argument = arguments[i];
@@ -211,16 +344,19 @@ static bool read_arguments(struct reading *reading, int count, char *const *argu
             continue;
         }
         if (strncmp(argument, "--", 2) != 0)
-            return status_fail(status, STATUS_INVALID_ARGUMENT, "\"%s\" is no flag; varved --help lists them", argument);
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "\"%s\" is no flag; varved --help lists them", argument);
 
         const char *const equals = strchr(argument, '=');
-        const size_t length = equals != NULL ? (size_t)(equals - argument) - 2 : strlen(argument) - 2;
+        const size_t length =
+            equals != NULL ? (size_t)(equals - argument) - 2 : strlen(argument) - 2;
         const char *value = equals != NULL ? equals + 1 : NULL;
         const bool is_config = length == 6 && strncmp(argument + 2, "config", 6) == 0;
         const struct option *const option = find_option(argument + 2, length);
         if (option == NULL && !is_config)
-            return status_fail(status, STATUS_INVALID_ARGUMENT, "there is no option %.*s; varved --help lists them",
-                               (int)length + 2, argument);
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "there is no option %.*s; varved --help lists them", (int)length + 2,
+                               argument);
         if (value == NULL) {
             if (i + 1 == count)
                 return status_fail(status, STATUS_INVALID_ARGUMENT, "%s needs a value", argument);
@@ -228,8 +364,9 @@ static bool read_arguments(struct reading *reading, int count, char *const *argu
         }
         char origin[ORIGIN_BYTES_MAX];
         snprintf(origin, sizeof(origin), "--%.*s", (int)length, argument + 2);
-        const bool ok = is_config ? give_file(reading, value, status)
-                                  : give(reading, option, SOURCE_FLAG, origin, value, strlen(value), status);
+        const bool ok =
+            is_config ? give_file(reading, value, status)
+                      : give(reading, option, SOURCE_FLAG, origin, value, strlen(value), status);
         if (!ok)
             return false;
     }
@@ -252,8 +389,13 @@ static bool give_file(struct reading *reading, const char *path, struct status *
 }
 
 /* A later value of the same source replaces an earlier one, but lists grow. */
-static bool give(struct reading *reading, const struct option *option, enum source source, const char *origin,
-                 const char *value, size_t length, struct status *status)
+static bool give(struct reading *reading,
+                 const struct option *option,
+                 enum source source,
+                 const char *origin,
+                 const char *value,
+                 size_t length,
+                 struct status *status)
 {
     struct given *const given = &reading->given[option - options];
     if (source < given->source)
@@ -264,10 +406,11 @@ static bool give(struct reading *reading, const struct option *option, enum sour
         given->count = 0;
     }
     if (given->count == LIST_ITEMS_MAX)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "%s: an option can be given %d times at most", origin,
-                           LIST_ITEMS_MAX);
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "%s: an option can be given %d times at most", origin, LIST_ITEMS_MAX);
     if (memchr(value, '\0', length) != NULL)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "%s: the value holds a zero byte", origin);
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "%s: the value holds a zero byte",
+                           origin);
     if (!copy_string(value, length, &given->values[given->count], status))
         return false;
     given->count++;
@@ -291,7 +434,9 @@ static void environment_name(const char *option, char name[ORIGIN_BYTES_MAX])
     name[length] = '\0';
 }
 
-static bool read_environment(struct reading *reading, char *const *environment, struct status *status)
+static bool read_environment(struct reading *reading,
+                             char *const *environment,
+                             struct status *status)
 {
     for (; *environment != NULL; environment++) {
         const char *const entry = *environment;
@@ -306,14 +451,19 @@ static bool read_environment(struct reading *reading, char *const *environment, 
             char name[ORIGIN_BYTES_MAX];
             environment_name(options[i].name, name);
             if (strlen(name) == length && strncmp(name, entry, length) == 0 &&
-                !give(reading, &options[i], SOURCE_ENVIRONMENT, name, equals + 1, strlen(equals + 1), status))
+                !give(reading, &options[i], SOURCE_ENVIRONMENT, name, equals + 1,
+                      strlen(equals + 1), status))
                 return false;
         }
     }
     return true;
 }
 
-static bool read_line(struct reading *reading, char *line, size_t length, size_t number, struct status *status);
+static bool read_line(struct reading *reading,
+                      char *line,
+                      size_t length,
+                      size_t number,
+                      struct status *status);
 
 static bool read_file(struct reading *reading, struct status *status)
 {
@@ -335,7 +485,8 @@ static bool read_file(struct reading *reading, struct status *status)
         ok = read_line(reading, line, (size_t)length, number, status);
     }
     if (ok && ferror(file) != 0)
-        ok = status_fail(status, STATUS_INVALID_ARGUMENT, "configuration file %s cannot be read", reading->file);
+        ok = status_fail(status, STATUS_INVALID_ARGUMENT, "configuration file %s cannot be read",
+                         reading->file);
     free(line);
     fclose(file);
     return ok;
@@ -358,7 +509,11 @@ static struct bytes trim(const char *text, size_t length)
 }
 
 /* "key = value"; what follows a # at the start or behind a space is a comment. */
-static bool read_line(struct reading *reading, char *line, size_t length, size_t number, struct status *status)
+static bool read_line(struct reading *reading,
+                      char *line,
+                      size_t length,
+                      size_t number,
+                      struct status *status)
 {
     char origin[ORIGIN_BYTES_MAX];
     snprintf(origin, sizeof(origin), "%s line %zu", reading->file, number);
@@ -370,25 +525,41 @@ static bool read_line(struct reading *reading, char *line, size_t length, size_t
         return true;
     const char *const equals = memchr(whole.data, '=', whole.length);
     if (equals == NULL)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "%s: \"key = value\" is wanted", origin);
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "%s: \"key = value\" is wanted",
+                           origin);
     const char *const start = (const char *)whole.data;
     const struct bytes key = trim(start, (size_t)(equals - start));
     const struct bytes value = trim(equals + 1, whole.length - (size_t)(equals - start) - 1);
     const struct option *const option = find_option((const char *)key.data, key.length);
     if (option == NULL)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "%s: there is no option \"%.*s\"; varved --help lists them",
-                           origin, (int)(key.length < 100 ? key.length : 100), (const char *)key.data);
-    return give(reading, option, SOURCE_FILE, origin, (const char *)value.data, value.length, status);
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "%s: there is no option \"%.*s\"; varved --help lists them", origin,
+                           (int)(key.length < 100 ? key.length : 100), (const char *)key.data);
+    return give(reading, option, SOURCE_FILE, origin, (const char *)value.data, value.length,
+                status);
 }
 
 /* ---- understanding it */
 
-static bool understand(const struct option *option, struct given *given, struct config *config, struct status *status);
-static bool understand_text(const struct option *option, const char *value, char **into, struct status *status);
-static bool understand_list(const struct option *option, const struct given *given, struct config_list *into,
+static bool understand(const struct option *option,
+                       struct given *given,
+                       struct config *config,
+                       struct status *status);
+static bool understand_text(const struct option *option,
+                            const char *value,
+                            char **into,
                             struct status *status);
-static bool understand_choice(const struct option *option, const char *value, struct status *status);
-static bool understand_number(const struct option *option, const char *value, uint64_t *into, struct status *status);
+static bool understand_list(const struct option *option,
+                            const struct given *given,
+                            struct config_list *into,
+                            struct status *status);
+static bool understand_choice(const struct option *option,
+                              const char *value,
+                              struct status *status);
+static bool understand_number(const struct option *option,
+                              const char *value,
+                              uint64_t *into,
+                              struct status *status);
 static const char *accepted(const struct option *option, char text[ORIGIN_BYTES_MAX]);
 
 static bool understand_all(struct reading *reading, struct config *config, struct status *status)
@@ -398,24 +569,28 @@ static bool understand_all(struct reading *reading, struct config *config, struc
         struct given *const given = &reading->given[i];
         if (given->count == 0) {
             if (option->default_value == NULL)
-                return status_fail(status, STATUS_INVALID_ARGUMENT, "--%s %s is needed: %s", option->name, option->operand,
-                                   option->help);
-            if (!give(reading, option, SOURCE_DEFAULT, "default", option->default_value, strlen(option->default_value),
-                      status))
+                return status_fail(status, STATUS_INVALID_ARGUMENT, "--%s %s is needed: %s",
+                                   option->name, option->operand, option->help);
+            if (!give(reading, option, SOURCE_DEFAULT, "default", option->default_value,
+                      strlen(option->default_value), status))
                 return false;
         }
         if (!understand(option, given, config, status)) {
             char text[ORIGIN_BYTES_MAX];
             const struct status why = *status;
-            return status_fail(status, STATUS_INVALID_ARGUMENT, "option %s, value \"%.100s\" from %s: %s (accepted: %s)",
-                               option->name, given->values[given->count - 1], given->origin, why.message,
-                               accepted(option, text));
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "option %s, value \"%.100s\" from %s: %s (accepted: %s)",
+                               option->name, given->values[given->count - 1], given->origin,
+                               why.message, accepted(option, text));
         }
     }
     return true;
 }
 
-static bool understand(const struct option *option, struct given *given, struct config *config, struct status *status)
+static bool understand(const struct option *option,
+                       struct given *given,
+                       struct config *config,
+                       struct status *status)
 {
     void *const field = (char *)config + option->offset;
     const char *const value = given->values[given->count - 1];
@@ -450,20 +625,28 @@ static bool check_text(const struct option *option, const char *value, struct st
     if (length < option->minimum)
         return status_fail(status, STATUS_INVALID_ARGUMENT, "it is empty");
     if (length > option->maximum)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "it is %zu bytes long, and %" PRIu64 " is the most", length,
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "it is %zu bytes long, and %" PRIu64 " is the most", length,
                            option->maximum);
     return option->check == NULL || option->check(value, status);
 }
 
-static bool understand_text(const struct option *option, const char *value, char **into, struct status *status)
+static bool understand_text(const struct option *option,
+                            const char *value,
+                            char **into,
+                            struct status *status)
 {
     return check_text(option, value, status) && copy_string(value, strlen(value), into, status);
 }
 
-static bool list_add(const struct option *option, struct config_list *list, struct bytes item, struct status *status)
+static bool list_add(const struct option *option,
+                     struct config_list *list,
+                     struct bytes item,
+                     struct status *status)
 {
     if (list->count == LIST_ITEMS_MAX)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "a list has %d items at most", LIST_ITEMS_MAX);
+        return status_fail(status, STATUS_INVALID_ARGUMENT, "a list has %d items at most",
+                           LIST_ITEMS_MAX);
     char **const slot = &list->items[list->count];
     if (!copy_string((const char *)item.data, item.length, slot, status))
         return false;
@@ -472,7 +655,9 @@ static bool list_add(const struct option *option, struct config_list *list, stru
 }
 
 /* Commas separate; an empty text is an empty list. */
-static bool understand_list(const struct option *option, const struct given *given, struct config_list *into,
+static bool understand_list(const struct option *option,
+                            const struct given *given,
+                            struct config_list *into,
                             struct status *status)
 {
     into->items = calloc(LIST_ITEMS_MAX, sizeof(*into->items));
@@ -511,9 +696,12 @@ struct unit {
     const char *name;
     uint64_t factor;
 };
-static const struct unit size_units[] = {
-    {"", 1}, {"B", 1}, {"KiB", KIB}, {"MiB", MIB}, {"GiB", GIB}, {"TiB", 1024 * GIB}};
-static const struct unit duration_units[] = {{"ms", NS_PER_MS}, {"s", SECONDS(1)}, {"m", SECONDS(60)}, {"h", SECONDS(3600)},
+static const struct unit size_units[] = {{"", 1},      {"B", 1},     {"KiB", KIB},
+                                         {"MiB", MIB}, {"GiB", GIB}, {"TiB", 1024 * GIB}};
+static const struct unit duration_units[] = {{"ms", NS_PER_MS},
+                                             {"s", SECONDS(1)},
+                                             {"m", SECONDS(60)},
+                                             {"h", SECONDS(3600)},
                                              {"d", DAYS(1)}};
 static const struct unit count_units[] = {{"", 1}};
 
@@ -532,9 +720,16 @@ static const struct unit *units_of(enum option_type type, size_t *count)
     }
 }
 
-static bool scale(const struct option *option, uint64_t number, const char *unit, uint64_t *into, struct status *status);
+static bool scale(const struct option *option,
+                  uint64_t number,
+                  const char *unit,
+                  uint64_t *into,
+                  struct status *status);
 
-static bool understand_number(const struct option *option, const char *value, uint64_t *into, struct status *status)
+static bool understand_number(const struct option *option,
+                              const char *value,
+                              uint64_t *into,
+                              struct status *status)
 {
     if (option->automatic != NULL && strcmp(value, "auto") == 0) {
         *into = option->automatic();
@@ -542,7 +737,8 @@ static bool understand_number(const struct option *option, const char *value, ui
     }
     const size_t digits = strspn(value, "0123456789");
     if (digits == 0 || digits > 18)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "it does not begin with a whole number that is in range");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "it does not begin with a whole number that is in range");
     uint64_t number = 0;
     for (size_t i = 0; i < digits; i++)
         number = number * 10 + (uint64_t)(value[i] - '0');
@@ -559,11 +755,16 @@ static bool understand_number(const struct option *option, const char *value, ui
 
 static uint64_t memory_bytes(void);
 
-static bool scale(const struct option *option, uint64_t number, const char *unit, uint64_t *into, struct status *status)
+static bool scale(const struct option *option,
+                  uint64_t number,
+                  const char *unit,
+                  uint64_t *into,
+                  struct status *status)
 {
     if (option->share && strcmp(unit, "%") == 0) {
         if (number > 100)
-            return status_fail(status, STATUS_INVALID_ARGUMENT, "it is more than all of the memory");
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "it is more than all of the memory");
         *into = memory_bytes() / 100 * number;
         return true;
     }
@@ -593,7 +794,8 @@ static void print_number(enum option_type type, uint64_t number, char text[ORIGI
     for (size_t i = 1; i < count; i++)
         if (units[i].factor > 1 && number > 0 && number % units[i].factor == 0)
             best = i;
-    snprintf(text, ORIGIN_BYTES_MAX, "%" PRIu64 "%s", number / units[best].factor, units[best].name);
+    snprintf(text, ORIGIN_BYTES_MAX, "%" PRIu64 "%s", number / units[best].factor,
+             units[best].name);
 }
 
 static const char *accepted(const struct option *option, char text[ORIGIN_BYTES_MAX])
@@ -612,7 +814,8 @@ static const char *accepted(const struct option *option, char text[ORIGIN_BYTES_
         print_number(option->type, option->minimum, low);
         print_number(option->type, option->maximum, high);
         snprintf(text, ORIGIN_BYTES_MAX, "%.60s to %.60s%s%s", low, high,
-                 option->share ? ", or per cent of memory as 10%" : "", option->automatic != NULL ? ", or auto" : "");
+                 option->share ? ", or per cent of memory as 10%" : "",
+                 option->automatic != NULL ? ", or auto" : "");
         break;
     }
     return text;
@@ -620,7 +823,8 @@ static const char *accepted(const struct option *option, char text[ORIGIN_BYTES_
 
 void config_print_help(FILE *to)
 {
-    fprintf(to, "varved --data DIR [options]: stores blobs and action results for builds (Remote Execution API).\n\n");
+    fprintf(to, "varved --data DIR [options]: stores blobs and action results for builds (Remote "
+                "Execution API).\n\n");
     for (size_t i = 0; i < OPTIONS; i++) {
         const struct option *const option = &options[i];
         char text[ORIGIN_BYTES_MAX];
@@ -628,14 +832,19 @@ void config_print_help(FILE *to)
         if (option->type != OPTION_TEXT && option->type != OPTION_LIST)
             fprintf(to, "        Accepted: %s.\n", accepted(option, text));
         if (option->default_value != NULL)
-            fprintf(to, "        Default: %s.\n", option->default_value[0] != '\0' ? option->default_value : "empty");
+            fprintf(to, "        Default: %s.\n",
+                    option->default_value[0] != '\0' ? option->default_value : "empty");
     }
-    fprintf(to, "  --config FILE\n        Lines of \"key = value\", and # comments; keys as the options above.\n"
+    fprintf(to, "  --config FILE\n        Lines of \"key = value\", and # comments; keys as the "
+                "options above.\n"
                 "  --check-config\n        Checks the configuration, prints it, and ends.\n"
                 "  --help, --version\n\n"
-                "Options that are lists may be given several times, or once with commas. Each option can also stand in the\n"
-                "environment: VARVE_LISTEN for --listen. A flag wins over the environment, that over the file.\n\n"
-                "Ends with 0 after SIGTERM or SIGINT, 1 when it cannot start or go on, 2 when the configuration is wrong.\n");
+                "Options that are lists may be given several times, or once with commas. Each "
+                "option can also stand in the\n"
+                "environment: VARVE_LISTEN for --listen. A flag wins over the environment, that "
+                "over the file.\n\n"
+                "Ends with 0 after SIGTERM or SIGINT, 1 when it cannot start or go on, 2 when the "
+                "configuration is wrong.\n");
 }
 
 static void print_list(const struct config_list *list, FILE *to)
@@ -662,7 +871,8 @@ void config_print(const struct config *config, FILE *to)
             break;
         case OPTION_CHOICE:
             fprintf(to, "%s\n",
-                    option->offset == FIELD(log_level) ? level_names[config->log_level] : *(char *const *)field);
+                    option->offset == FIELD(log_level) ? level_names[config->log_level]
+                                                       : *(char *const *)field);
             break;
         case OPTION_COUNT:
         case OPTION_SIZE:
@@ -688,7 +898,8 @@ static bool check_http_listen(const char *value, struct status *status)
     if (value[0] == '\0')
         return true;
     if (address_is_local(value))
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "HTTP is served on TCP addresses alone");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "HTTP is served on TCP addresses alone");
     return address_check(value, status);
 }
 
@@ -714,7 +925,8 @@ bool config_check_system(const struct config *config, struct status *status)
     const char *const shown = length > 0 ? parent : ".";
     bool ok = true;
     if (stat(shown, &about) != 0)
-        ok = status_fail_errno(status, errno, "option data: the directory %s, in which %s would be made", shown,
+        ok = status_fail_errno(status, errno,
+                               "option data: the directory %s, in which %s would be made", shown,
                                config->data);
     else if (!S_ISDIR(about.st_mode))
         ok = status_fail(status, STATUS_INVALID_ARGUMENT, "option data: %s is no directory", shown);

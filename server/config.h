@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the server is told: flags, environment, a file, in this order of precedence, and defaults. One table in
- * config.c names every option with its type, bounds, default and help; --help prints that table.
+ * What the server is told: flags, environment, a file, in this order of precedence, and defaults.
+ * One table in config.c names every option with its type, bounds, default and help; --help prints
+ * that table.
  *
- *   --small-segment-size 64MiB      VARVE_SMALL_SEGMENT_SIZE=64MiB      small-segment-size = 64MiB   # in --config FILE
+ *   --small-segment-size 64MiB           a flag
+ *   VARVE_SMALL_SEGMENT_SIZE=64MiB       in the environment
+ *   small-segment-size = 64MiB           a line of --config FILE
  *
- * Options that are lists may be given several times, or once with commas; a source of higher precedence replaces
- * the whole list.
+ * Options that are lists may be given several times, or once with commas; a source of higher
+ * precedence replaces the whole list.
  */
 #ifndef VARVE_SERVER_CONFIG_H
 #define VARVE_SERVER_CONFIG_H
@@ -51,12 +54,17 @@ struct config {
 enum config_action { CONFIG_RUN, CONFIG_CHECK, CONFIG_HELP, CONFIG_VERSION };
 
 /*
- * arguments: as main has them, the program's name first. environment: as environ.
- * *action HELP or VERSION: *config is NULL. RUN, CHECK: *config is whole and valid; CHECK's caller also asks config_check_system().
- * Errors: INVALID_ARGUMENT naming the option, its value, where it came from and what is accepted.
+ * arguments: as main has them, the program's name first. environment: as environ. *action HELP or
+ * VERSION: *config is NULL. RUN, CHECK: *config is whole and valid; CHECK's caller also asks
+ * config_check_system(). Errors: INVALID_ARGUMENT naming the option, its value, where it came from
+ * and what is accepted.
  */
-MUST_CHECK bool config_parse(int count, char *const *arguments, char *const *environment, enum config_action *action,
-                             struct config **config, struct status *status);
+MUST_CHECK bool config_parse(int count,
+                             char *const *arguments,
+                             char *const *environment,
+                             enum config_action *action,
+                             struct config **config,
+                             struct status *status);
 void config_free(struct config *config);
 
 /* What can be told without starting: the data directory's parent exists, the addresses resolve. */

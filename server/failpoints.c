@@ -10,7 +10,8 @@ bool failpoints_start(struct status *status)
     const char *bad = NULL;
     if (failpoint_init_from_environment(&bad))
         return true;
-    return status_fail(status, STATUS_INVALID_ARGUMENT, "VARVE_FAILPOINTS is wrong from here on: \"%.100s\"", bad);
+    return status_fail(status, STATUS_INVALID_ARGUMENT,
+                       "VARVE_FAILPOINTS is wrong from here on: \"%.100s\"", bad);
 }
 
 #else

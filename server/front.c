@@ -14,7 +14,10 @@
 #include "base/log.h"
 #include "server/address.h"
 
-/* Posted for each method and for all unknown ones. Each is an outstanding tag, which the queue scans at every completion. */
+/*
+ * Posted for each method and for all unknown ones. Each is an outstanding tag, which the queue
+ * scans at every completion.
+ */
 enum { REQUESTS_PER_METHOD = 8, ADDRESS_BYTES_MAX = 4096 + 64 };
 
 /* A posted request: gRPC fills it when a call arrives. */
@@ -34,9 +37,9 @@ struct front {
     struct metrics *metrics; /* borrowed */
     size_t methods_count;
     uint64_t max_calls;
-    grpc_server *grpc;           /* owned */
-    grpc_completion_queue *cq;   /* owned */
-    struct request *requests;    /* owned; REQUESTS_PER_METHOD for each method, then for unknown ones */
+    grpc_server *grpc;         /* owned */
+    grpc_completion_queue *cq; /* owned */
+    struct request *requests;  /* owned; so many for each method, then for unknown ones */
     size_t requests_count;
     int port;
 
@@ -57,9 +60,15 @@ struct channel_args {
     size_t count;
 };
 
-static void fill_channel_args(struct channel_args *args, const struct front_config *config, grpc_resource_quota *quota);
-static bool register_methods(struct front *front, const struct front_config *config, struct status *status);
-static bool bind_addresses(struct front *front, const struct front_config *config, struct status *status);
+static void fill_channel_args(struct channel_args *args,
+                              const struct front_config *config,
+                              grpc_resource_quota *quota);
+static bool register_methods(struct front *front,
+                             const struct front_config *config,
+                             struct status *status);
+static bool bind_addresses(struct front *front,
+                           const struct front_config *config,
+                           struct status *status);
 static void request_post(struct request *request);
 static void request_arrived(struct op *op, bool ok);
 static void request_clear(struct request *request);
@@ -101,15 +110,18 @@ static void add_integer(struct channel_args *args, const char *key, int64_t valu
 {
     ASSERT(args->count < ARRAY_LENGTH(args->list));
     ASSERT(value >= INT32_MIN && value <= INT32_MAX);
-    args->list[args->count++] =
-        (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = (int)value};
+    args->list[args->count++] = (grpc_arg){
+        .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = (int)value};
 }
 
-static void fill_channel_args(struct channel_args *args, const struct front_config *config, grpc_resource_quota *quota)
+static void fill_channel_args(struct channel_args *args,
+                              const struct front_config *config,
+                              grpc_resource_quota *quota)
 {
-    args->list[0] = (grpc_arg){.type = GRPC_ARG_POINTER,
-                               .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
-                               .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
+    args->list[0] =
+        (grpc_arg){.type = GRPC_ARG_POINTER,
+                   .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+                   .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
     args->count = 1;
     add_integer(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LIMIT_MESSAGE_BYTES);
     add_integer(args, GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1);
@@ -119,7 +131,10 @@ static void fill_channel_args(struct channel_args *args, const struct front_conf
     add_integer(args, GRPC_ARG_ALLOW_REUSEPORT, 0);
     /* Identity only: gzip is inflated before any limit is looked at. */
     add_integer(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
-    /* Clients ping every 30 s while idle, and in bunches after a stall; by default that closes their connection. */
+    /*
+     * Clients ping every 30 s while idle, and in bunches after a stall; by default that closes
+     * their connection.
+     */
     add_integer(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     add_integer(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
     add_integer(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -128,7 +143,9 @@ static void fill_channel_args(struct channel_args *args, const struct front_conf
     add_integer(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 15000);
 }
 
-static bool register_methods(struct front *front, const struct front_config *config, struct status *status)
+static bool register_methods(struct front *front,
+                             const struct front_config *config,
+                             struct status *status)
 {
     front->requests_count = (config->methods_count + 1) * REQUESTS_PER_METHOD;
     front->requests = calloc(front->requests_count, sizeof(*front->requests));
@@ -138,9 +155,11 @@ static bool register_methods(struct front *front, const struct front_config *con
         const struct method *const method = i < config->methods_count ? config->methods[i] : NULL;
         void *registered = NULL;
         if (method != NULL) {
-            registered = grpc_server_register_method(front->grpc, method->path, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+            registered = grpc_server_register_method(front->grpc, method->path, NULL,
+                                                     GRPC_SRM_PAYLOAD_NONE, 0);
             if (registered == NULL)
-                return status_fail(status, STATUS_INTERNAL, "gRPC does not take the method %s", method->path);
+                return status_fail(status, STATUS_INTERNAL, "gRPC does not take the method %s",
+                                   method->path);
         }
         for (size_t j = 0; j < REQUESTS_PER_METHOD; j++)
             front->requests[i * REQUESTS_PER_METHOD + j] = (struct request){
@@ -149,7 +168,9 @@ static bool register_methods(struct front *front, const struct front_config *con
     return true;
 }
 
-static bool bind_addresses(struct front *front, const struct front_config *config, struct status *status)
+static bool bind_addresses(struct front *front,
+                           const struct front_config *config,
+                           struct status *status)
 {
     ASSERT(config->listen_count > 0);
     for (size_t i = 0; i < config->listen_count; i++) {
@@ -177,7 +198,10 @@ void front_free(struct front *front)
     ASSERT(!front->started || front->stopped);
     ASSERT(front->live == 0);
     if (!front->started) {
-        /* A server that was never started still holds its queue and ports; only a shutdown lets go of them. */
+        /*
+         * A server that was never started still holds its queue and ports; only a shutdown lets go
+         * of them.
+         */
         op_arm(&front->shutdown, shutdown_done);
         grpc_server_shutdown_and_notify(front->grpc, front->cq, &front->shutdown);
         grpc_completion_queue_shutdown(front->cq);
@@ -205,7 +229,10 @@ void front_start(struct front *front)
         request_post(&front->requests[i]);
 }
 
-/* Not once the shutdown has begun: what is posted then fails at once, and front_stop() waits until nothing is posted. */
+/*
+ * Not once the shutdown has begun: what is posted then fails at once, and front_stop() waits until
+ * nothing is posted.
+ */
 static void request_post(struct request *request)
 {
     struct front *const front = request->front;
@@ -223,19 +250,21 @@ static void request_post(struct request *request)
     op_arm(&request->op, request_arrived);
     grpc_call_error error;
     if (request->method != NULL) {
-        error = grpc_server_request_registered_call(front->grpc, request->registered, &arrival->grpc, &arrival->deadline,
-                                                    &arrival->metadata, NULL, front->cq, front->cq, &request->op);
+        error = grpc_server_request_registered_call(
+            front->grpc, request->registered, &arrival->grpc, &arrival->deadline,
+            &arrival->metadata, NULL, front->cq, front->cq, &request->op);
     } else {
         grpc_call_details_init(&request->details);
-        error = grpc_server_request_call(front->grpc, &arrival->grpc, &request->details, &arrival->metadata, front->cq,
-                                         front->cq, &request->op);
+        error = grpc_server_request_call(front->grpc, &arrival->grpc, &request->details,
+                                         &arrival->metadata, front->cq, front->cq, &request->op);
     }
     ASSERT(error == GRPC_CALL_OK);
 }
 
 bool front_poll_step(struct front *front)
 {
-    const grpc_event event = grpc_completion_queue_next(front->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    const grpc_event event =
+        grpc_completion_queue_next(front->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     if (event.type == GRPC_QUEUE_SHUTDOWN)
         return false;
     ASSERT(event.type == GRPC_OP_COMPLETE);
@@ -272,13 +301,15 @@ static void request_arrived(struct op *op, bool ok)
     size_t path_length = 0;
     if (request->method == NULL) {
         const grpc_slice method = request->details.method;
-        path_length = GRPC_SLICE_LENGTH(method) < sizeof(path) ? GRPC_SLICE_LENGTH(method) : sizeof(path);
+        path_length =
+            GRPC_SLICE_LENGTH(method) < sizeof(path) ? GRPC_SLICE_LENGTH(method) : sizeof(path);
         memcpy(path, GRPC_SLICE_START_PTR(method), path_length);
         arrival.deadline = request->details.deadline;
         grpc_call_details_destroy(&request->details);
     }
     request_post(request); /* before the call is worked on: the next one need not wait for that */
-    call_begin(front, front->server, request->method, request->series, &arrival, bytes_of(path, path_length));
+    call_begin(front, front->server, request->method, request->series, &arrival,
+               bytes_of(path, path_length));
 }
 
 static void request_clear(struct request *request)
@@ -300,7 +331,8 @@ bool front_admit(struct front *front, struct status *status)
     if (draining)
         return status_fail(status, STATUS_UNAVAILABLE, "the server is stopping");
     return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                       "%llu calls are in progress and %llu is the most this server takes (max-calls); try again later",
+                       "%llu calls are in progress and %llu is the most this server takes "
+                       "(max-calls); try again later",
                        (unsigned long long)live - 1, (unsigned long long)front->max_calls);
 }
 
@@ -346,9 +378,12 @@ void front_drain(struct front *front, int64_t grace_ns)
     const uint64_t left = front->live;
     lock_release(&front->lock);
     if (!in_time)
-        log_event(LOG_LEVEL_WARN, "drain_time_over", "calls_cancelled=%llu", (unsigned long long)left);
+        log_event(LOG_LEVEL_WARN, "drain_time_over", "calls_cancelled=%llu",
+                  (unsigned long long)left);
 
-    /* Always: without calls it ends the connections, which idle clients would keep open for ever. */
+    /*
+     * Always: without calls it ends the connections, which idle clients would keep open for ever.
+     */
     grpc_server_cancel_all_calls(front->grpc);
 
     /* The shutdown may be over with calls still here, and calls with the shutdown still to come. */

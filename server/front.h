@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gRPC side of the server: ports, the completion queue and its pollers, the posted requests, how many calls are in
- * progress, and the order of a shutdown. Knows methods by a table and nothing of the store.
+ * The gRPC side of the server: ports, the completion queue and its pollers, the posted requests,
+ * how many calls are in progress, and the order of a shutdown. Knows methods by a table and nothing
+ * of the store.
  *
  * Pollers run front_poll_step(); they parse, dispatch and answer from memory, and never wait.
  */
@@ -17,13 +18,16 @@
 struct front;
 
 /*
- * What a poller is given back by gRPC: the tag of every batch and request. Part of the object that waits.
+ * What a poller is given back by gRPC: the tag of every batch and request. Part of the object that
+ * waits.
  *
- * run is stored anew before each batch and loaded when it is done, so that what one thread wrote before it started the batch
- * is seen by the poller. gRPC sees to that too, but not where ThreadSanitizer could see it.
+ * run is stored anew before each batch and loaded when it is done, so that what one thread wrote
+ * before it started the batch is seen by the poller. gRPC sees to that too, but not where
+ * ThreadSanitizer could see it.
  */
 struct op {
-    void (*_Atomic run)(struct op *op, bool ok); /* on a poller; may free the memory that holds the op */
+    void (*_Atomic run)(struct op *op,
+                        bool ok); /* on a poller; may free the memory that holds the op */
 };
 
 static inline void op_arm(struct op *op, void (*run)(struct op *op, bool ok))
@@ -32,7 +36,8 @@ static inline void op_arm(struct op *op, void (*run)(struct op *op, bool ok))
 }
 
 struct front_config {
-    struct server *server; /* borrowed; call_server() of every call. Its workers, budget, metrics and clock are used */
+    /* Borrowed; call_server() of every call. Its workers, budget, metrics and clock are used. */
+    struct server *server;
     struct metrics *metrics;
     const struct method *const *methods; /* borrowed */
     size_t methods_count;
@@ -44,8 +49,13 @@ struct front_config {
     int64_t keepalive_ns; /* ping silent connections so often */
 };
 
-/* Binds every address; nothing is answered yet. grpc_init() has been called. UNAVAILABLE naming the address and why. */
-MUST_CHECK bool front_new(const struct front_config *config, struct front **front, struct status *status);
+/*
+ * Binds every address; nothing is answered yet. grpc_init() has been called. UNAVAILABLE naming the
+ * address and why.
+ */
+MUST_CHECK bool front_new(const struct front_config *config,
+                          struct front **front,
+                          struct status *status);
 /* After front_stop(), or of a front that was never started. */
 void front_free(struct front *front);
 
@@ -58,8 +68,9 @@ void front_start(struct front *front);
 bool front_poll_step(struct front *front);
 
 /*
- * Refuses new calls (UNAVAILABLE), closes the ports, lets what is in flight end for up to grace_ns, cancels the rest, and
- * returns when no call is left. Pollers and workers still run and are needed for it.
+ * Refuses new calls (UNAVAILABLE), closes the ports, lets what is in flight end for up to grace_ns,
+ * cancels the rest, and returns when no call is left. Pollers and workers still run and are needed
+ * for it.
  */
 void front_drain(struct front *front, int64_t grace_ns);
 /* After front_drain(): ends the pollers. Nothing of gRPC may be started any more. */
@@ -78,10 +89,17 @@ struct arrival {
 };
 
 /* Begins a call. method NULL: nobody serves `path`, which is borrowed for the call. On a poller. */
-void call_begin(struct front *front, struct server *server, const struct method *method, size_t series,
-                struct arrival *arrival, struct bytes path);
+void call_begin(struct front *front,
+                struct server *server,
+                const struct method *method,
+                size_t series,
+                struct arrival *arrival,
+                struct bytes path);
 
-/* May a call that has just arrived be served? False, and why, when too many are in progress or the server stops. */
+/*
+ * May a call that has just arrived be served? False, and why, when too many are in progress or the
+ * server stops.
+ */
 MUST_CHECK bool front_admit(struct front *front, struct status *status);
 /* Every call that was begun is over once; nothing of it is known to gRPC any more. */
 void front_call_over(struct front *front);

@@ -18,7 +18,8 @@ struct health {
 
 /* The table of health.h. */
 static const bool transitions[][SERVER_DRAINING + 1] = {
-    [SERVER_STARTING] = {[SERVER_SERVING] = true, [SERVER_READ_ONLY] = true, [SERVER_DRAINING] = true},
+    [SERVER_STARTING] =
+        {[SERVER_SERVING] = true, [SERVER_READ_ONLY] = true, [SERVER_DRAINING] = true},
     [SERVER_SERVING] = {[SERVER_READ_ONLY] = true, [SERVER_DRAINING] = true},
     [SERVER_READ_ONLY] = {[SERVER_DRAINING] = true},
     [SERVER_DRAINING] = {false},
@@ -50,7 +51,8 @@ void health_set(struct health *health, enum server_state state, const char *reas
     if (transitions[health->state][state]) {
         health->state = state;
         snprintf(health->reason, sizeof(health->reason), "%s", reason);
-        for (struct health_watcher *watcher = health->watchers; watcher != NULL; watcher = watcher->next)
+        for (struct health_watcher *watcher = health->watchers; watcher != NULL;
+             watcher = watcher->next)
             call_wake(watcher->call);
     }
     lock_release(&health->lock);

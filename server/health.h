@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the server is, told to all who ask: gRPC health, /readyz, varve.v1.Store. Whoever watches is woken at each change.
+ * How the server is, told to all who ask: gRPC health, /readyz, varve.v1.Store. Whoever watches is
+ * woken at each change.
  *
  *   From        To           On                                   Made by
  *   STARTING    SERVING      recovery is done, ports are open     server_start
@@ -28,12 +29,16 @@ struct health_watcher {
 MUST_CHECK bool health_new(struct health **health, struct status *status);
 void health_free(struct health *health); /* asserts that nobody watches */
 
-/* reason (may be ""): one line for a person. A state that does not follow from the present one is ignored. Any thread. */
+/*
+ * reason (may be ""): one line for a person. A state that does not follow from the present one is
+ * ignored. Any thread.
+ */
 void health_set(struct health *health, enum server_state state, const char *reason);
 /* reason (may be NULL): STATUS_MESSAGE_BYTES_MAX bytes. */
 enum server_state health_state(struct health *health, char *reason);
 
 void health_watch(struct health *health, struct health_watcher *watcher);
-void health_unwatch(struct health *health, struct health_watcher *watcher); /* one that does not watch is fine */
+void health_unwatch(struct health *health,
+                    struct health_watcher *watcher); /* one that does not watch is fine */
 
 #endif

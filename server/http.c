@@ -20,8 +20,14 @@ struct http {
     struct MHD_Daemon *daemon; /* owned */
 };
 
-static enum MHD_Result answer(void *argument, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *upload_data, size_t *upload_data_size, void **state);
+static enum MHD_Result answer(void *argument,
+                              struct MHD_Connection *connection,
+                              const char *url,
+                              const char *method,
+                              const char *version,
+                              const char *upload_data,
+                              size_t *upload_data_size,
+                              void **state);
 
 bool http_start(const struct http_config *config, struct http **http, struct status *status)
 {
@@ -33,10 +39,11 @@ bool http_start(const struct http_config *config, struct http **http, struct sta
     made->config.listen = NULL;
     if (!address_listen(config->listen, BACKLOG, &listening, &made->port, status))
         goto fail;
-    made->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, answer, made, MHD_OPTION_LISTEN_SOCKET,
-                                    listening, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNECTIONS_MAX,
-                                    MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_SECONDS_MAX,
-                                    MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
+    made->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, answer, made, MHD_OPTION_LISTEN_SOCKET,
+        listening, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNECTIONS_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_SECONDS_MAX,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
     if (made->daemon == NULL) {
         close(listening);
         status_fail(status, STATUS_UNAVAILABLE, "HTTP on %s cannot be started", config->listen);
@@ -67,16 +74,26 @@ static enum MHD_Result answer_health(struct http *http, struct MHD_Connection *c
 static enum MHD_Result answer_ready(struct http *http, struct MHD_Connection *connection);
 static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *connection);
 static enum MHD_Result answer_index(struct http *http, struct MHD_Connection *connection);
-static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned int code, const char *text);
+static enum MHD_Result send_text(struct MHD_Connection *connection,
+                                 unsigned int code,
+                                 const char *text);
 
 static const struct {
     const char *path;
     enum MHD_Result (*answer)(struct http *http, struct MHD_Connection *connection);
-} pages[] = {
-    {"/healthz", answer_health}, {"/readyz", answer_ready}, {"/metrics", answer_metrics}, {"/", answer_index}};
+} pages[] = {{"/healthz", answer_health},
+             {"/readyz", answer_ready},
+             {"/metrics", answer_metrics},
+             {"/", answer_index}};
 
-static enum MHD_Result answer(void *argument, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *upload_data, size_t *upload_data_size, void **state)
+static enum MHD_Result answer(void *argument,
+                              struct MHD_Connection *connection,
+                              const char *url,
+                              const char *method,
+                              const char *version,
+                              const char *upload_data,
+                              size_t *upload_data_size,
+                              void **state)
 {
     (void)version;
     (void)upload_data;
@@ -91,7 +108,9 @@ static enum MHD_Result answer(void *argument, struct MHD_Connection *connection,
     return send_text(connection, MHD_HTTP_NOT_FOUND, "not found\n");
 }
 
-static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned int code, struct MHD_Response *response,
+static enum MHD_Result send_response(struct MHD_Connection *connection,
+                                     unsigned int code,
+                                     struct MHD_Response *response,
                                      const char *type)
 {
     if (response == NULL)
@@ -105,11 +124,13 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
     return result;
 }
 
-static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned int code, const char *text)
+static enum MHD_Result send_text(struct MHD_Connection *connection,
+                                 unsigned int code,
+                                 const char *text)
 {
     /* MUST_COPY: the library does not write to it, and keeps nothing of ours. */
-    struct MHD_Response *const response =
-        MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
+    struct MHD_Response *const response = MHD_create_response_from_buffer(
+        strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
     return send_response(connection, code, response, "text/plain; charset=utf-8");
 }
 
@@ -124,8 +145,10 @@ static enum MHD_Result answer_ready(struct http *http, struct MHD_Connection *co
     char reason[STATUS_MESSAGE_BYTES_MAX];
     char text[STATUS_MESSAGE_BYTES_MAX + 32];
     const enum server_state state = health_state(http->config.health, reason);
-    snprintf(text, sizeof(text), "%s%s%s\n", server_state_name(state), reason[0] != '\0' ? ": " : "", reason);
-    return send_text(connection, state == SERVER_SERVING ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, text);
+    snprintf(text, sizeof(text), "%s%s%s\n", server_state_name(state),
+             reason[0] != '\0' ? ": " : "", reason);
+    return send_text(connection,
+                     state == SERVER_SERVING ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, text);
 }
 
 static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *connection)
@@ -141,7 +164,8 @@ static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *
         MHD_create_response_from_buffer(text.length, text.data, MHD_RESPMEM_MUST_FREE);
     if (response == NULL)
         metrics_text_free(&text);
-    return send_response(connection, MHD_HTTP_OK, response, "text/plain; version=0.0.4; charset=utf-8");
+    return send_response(connection, MHD_HTTP_OK, response,
+                         "text/plain; version=0.0.4; charset=utf-8");
 }
 
 static enum MHD_Result answer_index(struct http *http, struct MHD_Connection *connection)

@@ -81,12 +81,15 @@ static int run(const struct config *config)
         return EXIT_CONFIGURATION;
     }
 
-    /* Before the first thread is started: they inherit it. A signal during the start is met after it. */
+    /*
+     * Before the first thread is started: they inherit it. A signal during the start is met after
+     * it.
+     */
     sigset_t signals;
     block_signals(&signals);
     if (!server_start(config, &server, &status)) {
-        log_event(LOG_LEVEL_ERROR, "start_failed", "code=%s reason=%s", status_code_name(status.code),
-                  log_quote(&text, status.message));
+        log_event(LOG_LEVEL_ERROR, "start_failed", "code=%s reason=%s",
+                  status_code_name(status.code), log_quote(&text, status.message));
         return EXIT_FAILED;
     }
     int met = 0;
@@ -95,25 +98,28 @@ static int run(const struct config *config)
 
     struct thread impatience = {0};
     if (!thread_start(&impatience, "signal", 0, end_at_the_second_signal, &signals, &status))
-        log_event(LOG_LEVEL_WARN, "second_signal_ignored", "reason=%s", log_quote(&text, status.message));
+        log_event(LOG_LEVEL_WARN, "second_signal_ignored", "reason=%s",
+                  log_quote(&text, status.message));
     server_stop(server);
     return EXIT_STOPPED;
 }
 
 /*
- * gRPC receives into fresh slices; by default the top of the heap then shrinks and grows with every message, which costs up to
- * nine tenths of the throughput. Setting one of these freezes the others at their defaults, so all are set.
+ * gRPC receives into fresh slices; by default the top of the heap then shrinks and grows with every
+ * message, which costs up to nine tenths of the throughput. Setting one of these freezes the others
+ * at their defaults, so all are set.
  */
 static void tune_malloc(void)
 {
     static const struct {
         int parameter;
         int bytes;
-    } settings[] = {{M_MMAP_THRESHOLD, 32 << 20}, {M_TRIM_THRESHOLD, 512 << 20}, {M_TOP_PAD, 16 << 20}};
+    } settings[] = {
+        {M_MMAP_THRESHOLD, 32 << 20}, {M_TRIM_THRESHOLD, 512 << 20}, {M_TOP_PAD, 16 << 20}};
     for (size_t i = 0; i < ARRAY_LENGTH(settings); i++)
         if (mallopt(settings[i].parameter, settings[i].bytes) != 1)
-            log_event(LOG_LEVEL_WARN, "malloc_not_tuned", "parameter=%d bytes=%d", settings[i].parameter,
-                      settings[i].bytes);
+            log_event(LOG_LEVEL_WARN, "malloc_not_tuned", "parameter=%d bytes=%d",
+                      settings[i].parameter, settings[i].bytes);
 }
 
 static void raise_descriptor_limit(void)

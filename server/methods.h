@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every method that is served, one object for each, defined in the rpc_*.c of its name. methods.c lists them. */
+/*
+ * Every method that is served, one object for each, defined in the rpc_*.c of its name. methods.c
+ * lists them.
+ */
 #ifndef VARVE_SERVER_METHODS_H
 #define VARVE_SERVER_METHODS_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients may count on: REAPI Capabilities. Exactly zstd in both lists, because some clients take the first one there. */
+/*
+ * What clients may count on: REAPI Capabilities. Exactly zstd in both lists, because some clients
+ * take the first one there.
+ */
 #include "base/limits.h"
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
 #include "server/methods.h"
@@ -15,9 +18,11 @@ typedef Build__Bazel__Semver__SemVer version_number;
 
 static void reply_capabilities(struct call *call)
 {
-    digest_function_value functions[] = {BUILD__BAZEL__REMOTE__EXECUTION__V2__DIGEST_FUNCTION__VALUE__SHA256};
+    digest_function_value functions[] = {
+        BUILD__BAZEL__REMOTE__EXECUTION__V2__DIGEST_FUNCTION__VALUE__SHA256};
     compressor_value compressors[] = {BUILD__BAZEL__REMOTE__EXECUTION__V2__COMPRESSOR__VALUE__ZSTD};
-    update_capabilities update = BUILD__BAZEL__REMOTE__EXECUTION__V2__ACTION_CACHE_UPDATE_CAPABILITIES__INIT;
+    update_capabilities update =
+        BUILD__BAZEL__REMOTE__EXECUTION__V2__ACTION_CACHE_UPDATE_CAPABILITIES__INIT;
     update.update_enabled = 1;
 
     cache_capabilities cache = BUILD__BAZEL__REMOTE__EXECUTION__V2__CACHE_CAPABILITIES__INIT;
@@ -51,16 +56,19 @@ static void capabilities_message(struct call *call, void *state, const struct me
     (void)state;
     struct status status = {0};
     const request_message *const request = (const request_message *)(void *)call_unpack(
-        call, message, &build__bazel__remote__execution__v2__get_capabilities_request__descriptor, &status);
-    if (request == NULL || !call_check_instance(call, bytes_of_string(request->instance_name), &status)) {
+        call, message, &build__bazel__remote__execution__v2__get_capabilities_request__descriptor,
+        &status);
+    if (request == NULL ||
+        !call_check_instance(call, bytes_of_string(request->instance_name), &status)) {
         call_fail(call, &status);
         return;
     }
     reply_capabilities(call);
 }
 
-const struct method rpc_get_capabilities = {.path = "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities",
-                                            .kind = METHOD_UNARY,
-                                            .role = ROLE_NONE,
-                                            .on_poller = true,
-                                            .on_message = capabilities_message};
+const struct method rpc_get_capabilities = {
+    .path = "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities",
+    .kind = METHOD_UNARY,
+    .role = ROLE_NONE,
+    .on_poller = true,
+    .on_message = capabilities_message};

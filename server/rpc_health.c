@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grpc.health.v1.Health. The server as a whole ("") and the services that write are NOT_SERVING while it starts, stops, or
- * refuses writes since a sync has failed; services that only read go on SERVING in the last case.
+ * grpc.health.v1.Health. The server as a whole ("") and the services that write are NOT_SERVING
+ * while it starts, stops, or refuses writes since a sync has failed; services that only read go on
+ * SERVING in the last case.
  */
 #include "grpc/health/v1/health.pb-c.h"
 #include "server/health.h"
@@ -37,8 +38,8 @@ static bool find_service(struct server *server, const char *name, bool *writes)
 static check_request *unpack(struct call *call, const struct message *message)
 {
     struct status status = {0};
-    check_request *const request =
-        (check_request *)(void *)call_unpack(call, message, &grpc__health__v1__health_check_request__descriptor, &status);
+    check_request *const request = (check_request *)(void *)call_unpack(
+        call, message, &grpc__health__v1__health_check_request__descriptor, &status);
     if (request == NULL)
         call_fail(call, &status);
     return request;
@@ -56,7 +57,8 @@ static void check_message(struct call *call, void *state, const struct message *
     bool writes;
     if (!find_service(server, request->service, &writes)) {
         struct status status = {0};
-        status_fail(&status, STATUS_NOT_FOUND, "this server has no service %.100s", request->service);
+        status_fail(&status, STATUS_NOT_FOUND, "this server has no service %.100s",
+                    request->service);
         call_fail(call, &status);
         return;
     }
@@ -93,14 +95,16 @@ static void list_message(struct call *call, void *state, const struct message *m
         const struct service *const service = i > 0 ? &services.items[i - 1] : NULL;
         grpc__health__v1__health_list_response__statuses_entry__init(&entries[i]);
         grpc__health__v1__health_check_response__init(&values[i]);
-        entries[i].key = arena_copy_string(arena, service != NULL ? service->name : (struct bytes){0});
+        entries[i].key =
+            arena_copy_string(arena, service != NULL ? service->name : (struct bytes){0});
         whole = entries[i].key != NULL;
         values[i].status = status_of(now, service == NULL || service->writes);
         entries[i].value = &values[i];
         pointers[i] = &entries[i];
     }
     if (!whole) {
-        call_fail(call, &(struct status){.code = STATUS_RESOURCE_EXHAUSTED, .message = "the server has no memory left"});
+        call_fail(call, &(struct status){.code = STATUS_RESOURCE_EXHAUSTED,
+                                         .message = "the server has no memory left"});
         return;
     }
     response.n_statuses = count;
@@ -132,7 +136,8 @@ static void watch_next(struct call *call, void *state)
         return;
     }
     const enum server_state now = health_state(call_server(call)->health, NULL);
-    const serving_status status = watch->known ? status_of(now, watch->writes) : STATUS_OF(SERVICE_UNKNOWN);
+    const serving_status status =
+        watch->known ? status_of(now, watch->writes) : STATUS_OF(SERVICE_UNKNOWN);
     if (!watch->told_any || watch->told != status) {
         check_response response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
         response.status = status;
@@ -143,7 +148,8 @@ static void watch_next(struct call *call, void *state)
         return;
     }
     if (now == SERVER_DRAINING) {
-        call_fail(call, &(struct status){.code = STATUS_UNAVAILABLE, .message = "the server is stopping"});
+        call_fail(call, &(struct status){.code = STATUS_UNAVAILABLE,
+                                         .message = "the server is stopping"});
         return;
     }
     call_park(call, watch_next);

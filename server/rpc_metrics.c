@@ -27,10 +27,13 @@ static void render_ended(struct rpc_metrics *metrics, struct metrics_text *text)
 static void render_seconds(struct rpc_metrics *metrics, struct metrics_text *text);
 static void render_bytes(struct rpc_metrics *metrics, struct metrics_text *text);
 
-bool rpc_metrics_new(const struct method *const *methods, size_t count, struct rpc_metrics **metrics,
+bool rpc_metrics_new(const struct method *const *methods,
+                     size_t count,
+                     struct rpc_metrics **metrics,
                      struct status *status)
 {
-    struct rpc_metrics *const made = calloc(1, sizeof(*made) + (count + 1) * sizeof(made->series[0]));
+    struct rpc_metrics *const made =
+        calloc(1, sizeof(*made) + (count + 1) * sizeof(made->series[0]));
     if (made == NULL)
         return status_fail_errno(status, ENOMEM, "metrics of the methods");
     made->count = count + 1;
@@ -48,7 +51,10 @@ void rpc_metrics_free(struct rpc_metrics *metrics)
     free(metrics);
 }
 
-void rpc_metrics_ended(struct rpc_metrics *metrics, size_t series, enum status_code code, int64_t duration_ns)
+void rpc_metrics_ended(struct rpc_metrics *metrics,
+                       size_t series,
+                       enum status_code code,
+                       int64_t duration_ns)
 {
     ASSERT(series < metrics->count);
     ASSERT((unsigned int)code < CODES);
@@ -85,25 +91,29 @@ void rpc_metrics_render(struct rpc_metrics *metrics, struct metrics_text *text)
 
 static void render_ended(struct rpc_metrics *metrics, struct metrics_text *text)
 {
-    metrics_text_printf(text, "# HELP varve_rpc_total RPCs that have ended, by method and status code.\n"
-                              "# TYPE varve_rpc_total counter\n");
+    metrics_text_printf(text,
+                        "# HELP varve_rpc_total RPCs that have ended, by method and status code.\n"
+                        "# TYPE varve_rpc_total counter\n");
     for (size_t i = 0; i < metrics->count; i++) {
         for (int code = 0; code < CODES; code++) {
             const uint64_t ended = rpc_metrics_count(metrics, i, (enum status_code)code);
             if (ended > 0 || code == STATUS_OK)
-                metrics_text_printf(text, "varve_rpc_total{method=\"%s\",code=\"%s\"} %" PRIu64 "\n",
-                                    metrics->series[i].name, status_code_name((enum status_code)code), ended);
+                metrics_text_printf(
+                    text, "varve_rpc_total{method=\"%s\",code=\"%s\"} %" PRIu64 "\n",
+                    metrics->series[i].name, status_code_name((enum status_code)code), ended);
         }
     }
 }
 
 static void render_seconds(struct rpc_metrics *metrics, struct metrics_text *text)
 {
-    metrics_text_printf(text, "# HELP varve_rpc_seconds From the arrival of an RPC to the end of its answer.\n"
-                              "# TYPE varve_rpc_seconds histogram\n");
+    metrics_text_printf(
+        text, "# HELP varve_rpc_seconds From the arrival of an RPC to the end of its answer.\n"
+              "# TYPE varve_rpc_seconds histogram\n");
     for (size_t i = 0; i < metrics->count; i++) {
         char labels[LABELS_BYTES_MAX];
-        const int length = snprintf(labels, sizeof(labels), "method=\"%s\"", metrics->series[i].name);
+        const int length =
+            snprintf(labels, sizeof(labels), "method=\"%s\"", metrics->series[i].name);
         ASSERT(length > 0 && (size_t)length < sizeof(labels));
         histogram_render(&metrics->series[i].seconds, "varve_rpc_seconds", labels, text);
     }
@@ -111,13 +121,17 @@ static void render_seconds(struct rpc_metrics *metrics, struct metrics_text *tex
 
 static void render_bytes(struct rpc_metrics *metrics, struct metrics_text *text)
 {
-    metrics_text_printf(text, "# HELP varve_rpc_bytes_total Bytes of the messages of RPCs, by method and direction.\n"
-                              "# TYPE varve_rpc_bytes_total counter\n");
+    metrics_text_printf(
+        text,
+        "# HELP varve_rpc_bytes_total Bytes of the messages of RPCs, by method and direction.\n"
+        "# TYPE varve_rpc_bytes_total counter\n");
     for (size_t i = 0; i < metrics->count; i++) {
         struct series *const of = &metrics->series[i];
-        metrics_text_printf(text, "varve_rpc_bytes_total{method=\"%s\",direction=\"received\"} %" PRIu64 "\n", of->name,
-                            atomic_load_explicit(&of->received_bytes, memory_order_relaxed));
-        metrics_text_printf(text, "varve_rpc_bytes_total{method=\"%s\",direction=\"sent\"} %" PRIu64 "\n", of->name,
-                            atomic_load_explicit(&of->sent_bytes, memory_order_relaxed));
+        metrics_text_printf(
+            text, "varve_rpc_bytes_total{method=\"%s\",direction=\"received\"} %" PRIu64 "\n",
+            of->name, atomic_load_explicit(&of->received_bytes, memory_order_relaxed));
+        metrics_text_printf(text,
+                            "varve_rpc_bytes_total{method=\"%s\",direction=\"sent\"} %" PRIu64 "\n",
+                            of->name, atomic_load_explicit(&of->sent_bytes, memory_order_relaxed));
     }
 }

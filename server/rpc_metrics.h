@@ -16,12 +16,17 @@ struct method;
 struct rpc_metrics;
 
 /* methods outlive it. Series i is methods[i]'s, series count is that of the unknown. */
-MUST_CHECK bool rpc_metrics_new(const struct method *const *methods, size_t count, struct rpc_metrics **metrics,
+MUST_CHECK bool rpc_metrics_new(const struct method *const *methods,
+                                size_t count,
+                                struct rpc_metrics **metrics,
                                 struct status *status);
 void rpc_metrics_free(struct rpc_metrics *metrics);
 
 /* Any thread, as all of these. */
-void rpc_metrics_ended(struct rpc_metrics *metrics, size_t series, enum status_code code, int64_t duration_ns);
+void rpc_metrics_ended(struct rpc_metrics *metrics,
+                       size_t series,
+                       enum status_code code,
+                       int64_t duration_ns);
 void rpc_metrics_received(struct rpc_metrics *metrics, size_t series, size_t bytes);
 void rpc_metrics_sent(struct rpc_metrics *metrics, size_t series, size_t bytes);
 uint64_t rpc_metrics_count(struct rpc_metrics *metrics, size_t series, enum status_code code);

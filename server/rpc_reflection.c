@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grpc.reflection, v1 and v1alpha, which differ in name alone. What is not there is told inside the stream; the call goes on.
+ * grpc.reflection, v1 and v1alpha, which differ in name alone. What is not there is told inside the
+ * stream; the call goes on.
  */
 #include "base/limits.h"
 #include "proto/wire.h"
@@ -48,7 +49,8 @@ static void reflection_message(struct call *call, void *state, const struct mess
     struct status status = {0};
     struct bytes flat;
     if (message->length > request_bytes_max) {
-        status_fail(&status, STATUS_INVALID_ARGUMENT, "a reflection request has %zu bytes at most", request_bytes_max);
+        status_fail(&status, STATUS_INVALID_ARGUMENT, "a reflection request has %zu bytes at most",
+                    request_bytes_max);
         call_fail(call, &status);
         return;
     }
@@ -76,7 +78,8 @@ static bool read_question(struct bytes message, struct question *question)
         const struct bytes value = wire_span_next(&field.span);
         if (field.number == REQUEST_HOST) {
             question->host = value;
-        } else if (field.number >= REQUEST_FILE_BY_FILENAME && field.number <= REQUEST_LIST_SERVICES) {
+        } else if (field.number >= REQUEST_FILE_BY_FILENAME &&
+                   field.number <= REQUEST_LIST_SERVICES) {
             question->kind = field.number;
             question->operand = value;
         }
@@ -86,11 +89,19 @@ static bool read_question(struct bytes message, struct question *question)
 
 /* ---- answers: `body` is what stands in the response's oneof */
 
-static void send_body(struct call *call, const struct question *question, uint32_t number, const uint8_t *body,
+static void send_body(struct call *call,
+                      const struct question *question,
+                      uint32_t number,
+                      const uint8_t *body,
                       size_t length);
-static void send_files(struct call *call, const struct question *question, const struct schema_files *files);
+static void send_files(struct call *call,
+                       const struct question *question,
+                       const struct schema_files *files);
 static void send_services(struct call *call, const struct question *question);
-static void send_error(struct call *call, const struct question *question, enum status_code code, const char *what);
+static void send_error(struct call *call,
+                       const struct question *question,
+                       enum status_code code,
+                       const char *what);
 
 static void answer_question(struct call *call, const struct question *question)
 {
@@ -119,10 +130,14 @@ static void answer_question(struct call *call, const struct question *question)
 
 static void fail_for_memory(struct call *call)
 {
-    call_fail(call, &(struct status){.code = STATUS_RESOURCE_EXHAUSTED, .message = "the call has no memory left"});
+    call_fail(call, &(struct status){.code = STATUS_RESOURCE_EXHAUSTED,
+                                     .message = "the call has no memory left"});
 }
 
-static void send_body(struct call *call, const struct question *question, uint32_t number, const uint8_t *body,
+static void send_body(struct call *call,
+                      const struct question *question,
+                      uint32_t number,
+                      const uint8_t *body,
                       size_t length)
 {
     size_t size = wire_bytes_field_size(RESPONSE_ORIGINAL_REQUEST, question->whole.length) +
@@ -139,11 +154,14 @@ static void send_body(struct call *call, const struct question *question, uint32
     call_send(call, &slice, 1);
 }
 
-static void send_files(struct call *call, const struct question *question, const struct schema_files *files)
+static void send_files(struct call *call,
+                       const struct question *question,
+                       const struct schema_files *files)
 {
     if (files->count == 0) {
         send_error(call, question, STATUS_NOT_FOUND,
-                   question->kind == REQUEST_FILE_BY_FILENAME ? "there is no such file" : "there is no such symbol");
+                   question->kind == REQUEST_FILE_BY_FILENAME ? "there is no such file"
+                                                              : "there is no such symbol");
         return;
     }
     size_t length = 0;
@@ -167,8 +185,8 @@ static void send_services(struct call *call, const struct question *question)
     services_of_methods(server->methods, server->methods_count, &services);
     size_t length = 0;
     for (size_t i = 0; i < services.count; i++)
-        length += wire_bytes_field_size(SERVICES_SERVICE,
-                                        wire_bytes_field_size(SERVICE_NAME, services.items[i].name.length));
+        length += wire_bytes_field_size(
+            SERVICES_SERVICE, wire_bytes_field_size(SERVICE_NAME, services.items[i].name.length));
     uint8_t *const body = arena_take(call_arena(call), length);
     if (body == NULL) {
         fail_for_memory(call);
@@ -177,13 +195,17 @@ static void send_services(struct call *call, const struct question *question)
     uint8_t *at = body;
     for (size_t i = 0; i < services.count; i++) {
         const struct bytes name = services.items[i].name;
-        at = wire_put_bytes_key(at, SERVICES_SERVICE, wire_bytes_field_size(SERVICE_NAME, name.length));
+        at = wire_put_bytes_key(at, SERVICES_SERVICE,
+                                wire_bytes_field_size(SERVICE_NAME, name.length));
         at = wire_put_bytes_field(at, SERVICE_NAME, name);
     }
     send_body(call, question, RESPONSE_SERVICES, body, length);
 }
 
-static void send_error(struct call *call, const struct question *question, enum status_code code, const char *what)
+static void send_error(struct call *call,
+                       const struct question *question,
+                       enum status_code code,
+                       const char *what)
 {
     uint8_t body[256];
     uint8_t *at = wire_put_varint_field(body, ERROR_CODE, (uint64_t)code);
@@ -204,11 +226,11 @@ static void reflection_half_close(struct call *call, void *state)
     call_finish(call);
 }
 
-#define REFLECTION(package)                                                                                            \
-    {                                                                                                                  \
-        .path = "/grpc.reflection." package ".ServerReflection/ServerReflectionInfo", .kind = METHOD_BIDI,             \
-        .role = ROLE_NONE, .on_message = reflection_message, .on_half_close = reflection_half_close,                   \
-        .on_sent = reflection_sent                                                                                     \
+#define REFLECTION(package)                                                                        \
+    {                                                                                              \
+        .path = "/grpc.reflection." package ".ServerReflection/ServerReflectionInfo",              \
+        .kind = METHOD_BIDI, .role = ROLE_NONE, .on_message = reflection_message,                  \
+        .on_half_close = reflection_half_close, .on_sent = reflection_sent                         \
     }
 
 const struct method rpc_reflection_v1 = REFLECTION("v1");

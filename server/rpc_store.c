@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve.v1.Store: where blobs lie, and how the server is. Changes nothing, marks nothing as used. */
+/*
+ * varve.v1.Store: where blobs lie, and how the server is. Changes nothing, marks nothing as used.
+ */
 #include <stdlib.h>
 
 #include "base/io.h"
@@ -27,12 +29,16 @@ static Varve__V1__Lane lane_value(enum lane lane)
 
 static bool fail_for_memory(struct status *status)
 {
-    return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "the answer takes more memory than a call has");
+    return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                       "the answer takes more memory than a call has");
 }
 
 /* ---- Stat */
 
-static bool locate(struct store *store, enum digest_function function, const digest_message *asked, blob_place *place,
+static bool locate(struct store *store,
+                   enum digest_function function,
+                   const digest_message *asked,
+                   blob_place *place,
                    struct status *status)
 {
     struct digest digest;
@@ -59,11 +65,15 @@ static bool locate(struct store *store, enum digest_function function, const dig
     return true;
 }
 
-static bool locate_all(struct call *call, const stat_request *request, stat_response *response, struct status *status)
+static bool locate_all(struct call *call,
+                       const stat_request *request,
+                       stat_response *response,
+                       struct status *status)
 {
     const size_t count = request->n_digests;
     if (count > stat_digests_max)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "%zu digests are more than the %zu that one call takes", count,
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "%zu digests are more than the %zu that one call takes", count,
                            stat_digests_max);
     blob_place *const places = arena_take_zeroed(call_arena(call), count, sizeof(*places));
     blob_place **const pointers = arena_take_zeroed(call_arena(call), count, sizeof(*pointers));
@@ -73,8 +83,8 @@ static bool locate_all(struct call *call, const stat_request *request, stat_resp
         varve__v1__blob_place__init(&places[i]);
         places[i].digest = request->digests[i];
         pointers[i] = &places[i];
-        if (!locate(call_server(call)->store, (enum digest_function)request->digest_function, request->digests[i],
-                    &places[i], status))
+        if (!locate(call_server(call)->store, (enum digest_function)request->digest_function,
+                    request->digests[i], &places[i], status))
             return false;
     }
     response->n_places = count;
@@ -86,10 +96,11 @@ static void stat_message(struct call *call, void *state, const struct message *m
 {
     (void)state;
     struct status status = {0};
-    const stat_request *const request =
-        (const stat_request *)(void *)call_unpack(call, message, &varve__v1__stat_request__descriptor, &status);
+    const stat_request *const request = (const stat_request *)(void *)call_unpack(
+        call, message, &varve__v1__stat_request__descriptor, &status);
     stat_response response = VARVE__V1__STAT_RESPONSE__INIT;
-    if (request == NULL || !call_check_instance(call, bytes_of_string(request->instance_name), &status) ||
+    if (request == NULL ||
+        !call_check_instance(call, bytes_of_string(request->instance_name), &status) ||
         !locate_all(call, request, &response, &status)) {
         call_fail(call, &status);
         return;
@@ -97,8 +108,10 @@ static void stat_message(struct call *call, void *state, const struct message *m
     call_reply_packed(call, &response.base);
 }
 
-const struct method rpc_store_stat = {
-    .path = "/varve.v1.Store/Stat", .kind = METHOD_UNARY, .role = ROLE_READ, .on_message = stat_message};
+const struct method rpc_store_stat = {.path = "/varve.v1.Store/Stat",
+                                      .kind = METHOD_UNARY,
+                                      .role = ROLE_READ,
+                                      .on_message = stat_message};
 
 /* ---- Status */
 
@@ -117,7 +130,9 @@ static Varve__V1__StatusResponse__State state_value(enum server_state state)
     return VARVE__V1__STATUS_RESPONSE__STATE__STATE_UNSPECIFIED;
 }
 
-static bool count_segments(struct store *store, lane_status lanes[LANE_COUNT], struct status *status)
+static bool count_segments(struct store *store,
+                           lane_status lanes[LANE_COUNT],
+                           struct status *status)
 {
     uint64_t *numbers;
     size_t count;
@@ -151,7 +166,8 @@ static void status_message(struct call *call, void *state, const struct message 
     lane_status lanes[LANE_COUNT];
     lane_status *pointers[LANE_COUNT];
     for (int lane = 0; lane < LANE_COUNT; lane++) {
-        struct watermark *const watermark = commit_watermark(durability_commit(server->durability, (enum lane)lane));
+        struct watermark *const watermark =
+            commit_watermark(durability_commit(server->durability, (enum lane)lane));
         varve__v1__lane_status__init(&lanes[lane]);
         lanes[lane].lane = lane_value((enum lane)lane);
         lanes[lane].durable_seq = watermark_durable(watermark);
@@ -172,11 +188,14 @@ static void status_message(struct call *call, void *state, const struct message 
     response.n_lanes = LANE_COUNT;
     response.lanes = pointers;
     response.index_entries = blob_table_count(server->store->table);
-    response.uptime_seconds = (uint64_t)((clock_monotonic_ns(server->clock) - server->started_ns) / NS_PER_S);
+    response.uptime_seconds =
+        (uint64_t)((clock_monotonic_ns(server->clock) - server->started_ns) / NS_PER_S);
     response.data_free_bytes = space.free_bytes;
     response.data_total_bytes = space.total_bytes;
     call_reply_packed(call, &response.base);
 }
 
-const struct method rpc_store_status = {
-    .path = "/varve.v1.Store/Status", .kind = METHOD_UNARY, .role = ROLE_READ, .on_message = status_message};
+const struct method rpc_store_status = {.path = "/varve.v1.Store/Status",
+                                        .kind = METHOD_UNARY,
+                                        .role = ROLE_READ,
+                                        .on_message = status_message};

@@ -106,7 +106,8 @@ void schema_of_file(struct bytes name, struct schema_files *found)
 /* Takes "name." or the whole rest off the front of a symbol; false when it begins otherwise. */
 static bool strip(struct bytes *symbol, struct bytes name)
 {
-    if (symbol->length < name.length || memcmp(symbol->data, name.data, name.length) != 0)
+    if (name.length == 0 || symbol->length < name.length ||
+        memcmp(symbol->data, name.data, name.length) != 0)
         return false;
     if (symbol->length == name.length) {
         *symbol = (struct bytes){0};
@@ -119,7 +120,10 @@ static bool strip(struct bytes *symbol, struct bytes name)
 }
 
 /* Is the symbol one of these, or one of their children of the given kind? */
-static bool names_one(struct bytes parent, uint32_t number, uint32_t child_number, struct bytes symbol)
+static bool names_one(struct bytes parent,
+                      uint32_t number,
+                      uint32_t child_number,
+                      struct bytes symbol)
 {
     struct walk walk;
     struct bytes item;
@@ -155,7 +159,8 @@ static bool names_message(struct bytes parent, uint32_t number, struct bytes sym
         struct bytes rest = symbol;
         if (!strip(&rest, first_of(item, NAME)) || rest.length == 0)
             continue;
-        if (names_one(item, MESSAGE_ENUM, ENUM_VALUE, rest) || names_message(item, MESSAGE_NESTED, rest, depth + 1))
+        if (names_one(item, MESSAGE_ENUM, ENUM_VALUE, rest) ||
+            names_message(item, MESSAGE_NESTED, rest, depth + 1))
             return true;
     }
     return false;
@@ -165,7 +170,8 @@ static bool file_has(struct bytes file, struct bytes symbol)
 {
     if (!strip(&symbol, first_of(file, FILE_PACKAGE)) || symbol.length == 0)
         return false;
-    return names_one(file, FILE_SERVICE, SERVICE_METHOD, symbol) || names_one(file, FILE_ENUM, ENUM_VALUE, symbol) ||
+    return names_one(file, FILE_SERVICE, SERVICE_METHOD, symbol) ||
+           names_one(file, FILE_ENUM, ENUM_VALUE, symbol) ||
            names_message(file, FILE_MESSAGE, symbol, 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads of the process: main (starts, waits for a signal, stops), those of the table below, those of durability/, one of
- * libmicrohttpd, and gRPC's own helpers.
+ * Threads of the process: main (starts, waits for a signal, stops), those of the table below, those
+ * of durability/, one of libmicrohttpd, and gRPC's own helpers.
  */
 #include "server/server.h"
 
@@ -82,7 +82,10 @@ bool server_start(const struct config *config, struct server **server, struct st
     made->methods_count = server_methods_count;
     made->started_ns = clock_monotonic_ns(made->clock);
 
-    /* The data directory is locked before any port is bound, so that a second process does not take a port and then fail. */
+    /*
+     * The data directory is locked before any port is bound, so that a second process does not take
+     * a port and then fail.
+     */
     if (!open_parts(made, status) || !open_store(made, status) || !open_front(made, status) ||
         !start_threads(made, status)) {
         close_parts(made);
@@ -95,7 +98,10 @@ bool server_start(const struct config *config, struct server **server, struct st
     return true;
 }
 
-/* What needs no store. HTTP first of all, so that /healthz and /readyz answer during a long recovery. */
+/*
+ * What needs no store. HTTP first of all, so that /healthz and /readyz answer during a long
+ * recovery.
+ */
 static bool open_parts(struct server *server, struct status *status)
 {
     struct server_private *const private = server->private;
@@ -105,7 +111,8 @@ static bool open_parts(struct server *server, struct status *status)
         return status_fail_errno(status, errno, "limit of descriptors");
     /* Kept for segments, the index and HTTP. */
     const uint64_t kept = limit.rlim_cur / 4 < 1024 ? limit.rlim_cur / 4 : 1024;
-    const uint64_t descriptors_max = limit.rlim_cur - kept < (1 << 20) ? limit.rlim_cur - kept : 1 << 20;
+    const uint64_t descriptors_max =
+        limit.rlim_cur - kept < (1 << 20) ? limit.rlim_cur - kept : 1 << 20;
     if (!accept_guard_start(config->max_connections, descriptors_max, server->metrics, status))
         return false;
     private->guarded = true;
@@ -120,7 +127,8 @@ static bool open_parts(struct server *server, struct status *status)
         return false;
     return buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, config->buffers, &server->buffers, status) &&
            workers_new(&server->workers, status) &&
-           budget_new(config->request_memory_bytes, config->max_calls, server->metrics, &server->budget, status);
+           budget_new(config->request_memory_bytes, config->max_calls, server->metrics,
+                      &server->budget, status);
 }
 
 /* A lane has failed for good. From the committer. */
@@ -145,8 +153,8 @@ static bool open_store(struct server *server, struct status *status)
     if (!durability_open(&store, writes_have_failed, server, &server->durability, &report, status))
         return false;
     server->store = durability_store(server->durability);
-    return upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns, &server->uploads,
-                            status);
+    return upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns,
+                            &server->uploads, status);
 }
 
 static bool open_front(struct server *server, struct status *status)
@@ -205,7 +213,8 @@ static bool start_threads(struct server *server, struct status *status)
         for (size_t i = 0; i < table[kind].count; i++) {
             char name[THREAD_NAME_BYTES];
             snprintf(name, sizeof(name), "%s-%zu", table[kind].name, i % 1000);
-            if (!thread_start(&group->threads[i], name, table[kind].nice, table[kind].run, table[kind].argument, status))
+            if (!thread_start(&group->threads[i], name, table[kind].nice, table[kind].run,
+                              table[kind].argument, status))
                 return false;
             group->count++;
         }
@@ -219,16 +228,18 @@ static void log_ready(struct server *server)
     char addresses[LOG_TEXT_BYTES_MAX];
     size_t length = 0;
     for (size_t i = 0; i < config->listen.count && length < sizeof(addresses); i++)
-        length += (size_t)snprintf(addresses + length, sizeof(addresses) - length, "%s%s", i > 0 ? "," : "",
-                                   config->listen.items[i]);
+        length += (size_t)snprintf(addresses + length, sizeof(addresses) - length, "%s%s",
+                                   i > 0 ? "," : "", config->listen.items[i]);
     struct log_text listen;
     struct log_text http;
     struct log_text data;
     log_event(LOG_LEVEL_INFO, "ready",
-              "version=%s listen=%s port=%d http_listen=%s http_port=%d data=%s workers=%llu pollers=%llu start_ms=%lld",
+              "version=%s listen=%s port=%d http_listen=%s http_port=%d data=%s workers=%llu "
+              "pollers=%llu start_ms=%lld",
               VARVE_VERSION, log_quote(&listen, addresses), server_grpc_port(server),
-              log_quote(&http, config->http_listen), server_http_port(server), log_quote(&data, config->data),
-              (unsigned long long)config->workers, (unsigned long long)config->pollers,
+              log_quote(&http, config->http_listen), server_http_port(server),
+              log_quote(&data, config->data), (unsigned long long)config->workers,
+              (unsigned long long)config->pollers,
               (long long)((clock_monotonic_ns(server->clock) - server->started_ns) / NS_PER_MS));
 }
 
@@ -242,7 +253,9 @@ struct maintenance {
 };
 
 static void maintenance_step(struct server *server, struct maintenance *maintenance);
-static void give_memory_back_when_idle(struct server *server, struct maintenance *maintenance, int64_t now_ns);
+static void give_memory_back_when_idle(struct server *server,
+                                       struct maintenance *maintenance,
+                                       int64_t now_ns);
 
 static void run_maintenance(void *argument)
 {
@@ -251,7 +264,8 @@ static void run_maintenance(void *argument)
     struct maintenance maintenance = {.trimmed = true};
     while (true) {
         lock_acquire(&private->lock);
-        if (!private->stopping && !condition_wait_for(&private->changed, &private->lock, maintenance_pause_ns))
+        if (!private->stopping &&
+            !condition_wait_for(&private->changed, &private->lock, maintenance_pause_ns))
             (void)0; /* the pause is over */
         const bool stopping = private->stopping;
         lock_release(&private->lock);
@@ -265,7 +279,8 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
 {
     const int64_t now_ns = clock_monotonic_ns(server->clock);
     upload_table_step(server->uploads);
-    metrics_set(server->metrics, METRIC_BUFFERS_IN_USE, (int64_t)buffer_pool_in_use(server->buffers));
+    metrics_set(server->metrics, METRIC_BUFFERS_IN_USE,
+                (int64_t)buffer_pool_in_use(server->buffers));
     if (now_ns - maintenance->connections_ns >= connections_pause_ns) {
         maintenance->connections_ns = now_ns;
         accept_guard_step();
@@ -273,7 +288,9 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
     give_memory_back_when_idle(server, maintenance, now_ns);
 }
 
-static void give_memory_back_when_idle(struct server *server, struct maintenance *maintenance, int64_t now_ns)
+static void give_memory_back_when_idle(struct server *server,
+                                       struct maintenance *maintenance,
+                                       int64_t now_ns)
 {
     const uint64_t begun = front_begun(server->private->front);
     if (begun != maintenance->begun || front_live(server->private->front) > 0) {

@@ -31,13 +31,21 @@ struct server {
     struct health *health;
     const struct method *const *methods; /* borrowed: all that are served */
     size_t methods_count;
-    int64_t started_ns; /* CLOCK_MONOTONIC */
+    int64_t started_ns;             /* CLOCK_MONOTONIC */
     struct server_private *private; /* server.c's own: gRPC objects, threads, live calls */
 };
 
-/* Opens the store, recovers, starts every thread (one table in server.c), listens. "event=ready" is logged when it serves. */
-MUST_CHECK bool server_start(const struct config *config, struct server **server, struct status *status);
-/* Drains (health NOT_SERVING, no new calls), waits up to config's drain time, cancels the rest, commits, closes. */
+/*
+ * Opens the store, recovers, starts every thread (one table in server.c), listens. "event=ready" is
+ * logged when it serves.
+ */
+MUST_CHECK bool server_start(const struct config *config,
+                             struct server **server,
+                             struct status *status);
+/*
+ * Drains (health NOT_SERVING, no new calls), waits up to config's drain time, cancels the rest,
+ * commits, closes.
+ */
 void server_stop(struct server *server);
 
 /* What health, readyz and the log say. */

@@ -18,7 +18,9 @@ static struct service *find(struct services *services, struct bytes name)
     return NULL;
 }
 
-void services_of_methods(const struct method *const *methods, size_t count, struct services *services)
+void services_of_methods(const struct method *const *methods,
+                         size_t count,
+                         struct services *services)
 {
     services->count = 0;
     for (size_t i = 0; i < count; i++) {

@@ -18,7 +18,10 @@ struct services {
     size_t count;
 };
 
-void services_of_methods(const struct method *const *methods, size_t count, struct services *services);
-const struct service *services_find(const struct services *services, struct bytes name); /* NULL: none */
+void services_of_methods(const struct method *const *methods,
+                         size_t count,
+                         struct services *services);
+const struct service *services_find(const struct services *services,
+                                    struct bytes name); /* NULL: none */
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue in front of the worker threads: what hashes, reads files or starts bulk sends is done there, never on a poller.
- * First come, first served. A task is a field of the object that it works on, so the queue is as long as there are
- * objects (calls: --max-calls) and takes no memory of its own.
+ * The queue in front of the worker threads: what hashes, reads files or starts bulk sends is done
+ * there, never on a poller. First come, first served. A task is a field of the object that it works
+ * on, so the queue is as long as there are objects (calls: --max-calls) and takes no memory of its
+ * own.
  */
 #ifndef VARVE_SERVER_WORKERS_H
 #define VARVE_SERVER_WORKERS_H
@@ -11,8 +12,9 @@
 #include "base/status.h"
 
 struct task {
-    void (*run)(struct task *task); /* set by the owner; may free the memory that holds the task, or submit it again */
-    struct task *next;              /* the queue's */
+    /* Set by the owner; may free the memory that holds the task, or submit it again. */
+    void (*run)(struct task *task);
+    struct task *next; /* the queue's */
 };
 
 struct workers;
@@ -23,7 +25,10 @@ void workers_free(struct workers *workers); /* asserts that it is empty and no t
 /* Any thread; the task is not queued. */
 void workers_submit(struct workers *workers, struct task *task);
 
-/* Waits for a task and runs it. False when workers_stop() was called and nothing is left: the loop of each worker thread. */
+/*
+ * Waits for a task and runs it. False when workers_stop() was called and nothing is left: the loop
+ * of each worker thread.
+ */
 bool workers_step(struct workers *workers);
 void workers_stop(struct workers *workers);
 

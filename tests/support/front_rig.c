@@ -19,7 +19,9 @@ static void work_loop(void *argument)
         continue;
 }
 
-void front_rig_start(struct front_rig *rig, const struct method *const *methods, size_t count,
+void front_rig_start(struct front_rig *rig,
+                     const struct method *const *methods,
+                     size_t count,
                      const struct front_rig_limits *limits)
 {
     static char address[] = "127.0.0.1:0";
@@ -28,7 +30,9 @@ void front_rig_start(struct front_rig *rig, const struct method *const *methods,
     *rig = (struct front_rig){0};
     grpc_init();
     const uint64_t max_calls = limits != NULL && limits->max_calls > 0 ? limits->max_calls : 4096;
-    const uint64_t memory = limits != NULL && limits->request_memory_bytes > 0 ? limits->request_memory_bytes : 256 * MIB;
+    const uint64_t memory = limits != NULL && limits->request_memory_bytes > 0
+                                ? limits->request_memory_bytes
+                                : 256 * MIB;
     struct server *const server = &rig->server;
     server->config = &rig->config;
     server->clock = clock_real();

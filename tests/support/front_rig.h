@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gRPC side of a server with any methods and no store behind it, on a port of loopback, with a client beside it. */
+/*
+ * The gRPC side of a server with any methods and no store behind it, on a port of loopback, with a
+ * client beside it.
+ */
 #ifndef VARVE_TESTS_SUPPORT_FRONT_RIG_H
 #define VARVE_TESTS_SUPPORT_FRONT_RIG_H
 
@@ -26,7 +29,9 @@ struct front_rig_limits {
     uint64_t max_calls;            /* 0: 4096 */
 };
 
-void front_rig_start(struct front_rig *rig, const struct method *const *methods, size_t count,
+void front_rig_start(struct front_rig *rig,
+                     const struct method *const *methods,
+                     size_t count,
                      const struct front_rig_limits *limits);
 /* Closes the client, drains for grace_ms, and asserts that nothing is left of any call. */
 void front_rig_stop(struct front_rig *rig, int grace_ms);

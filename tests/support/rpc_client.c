@@ -21,7 +21,11 @@ struct step {
 };
 
 static bool pump(struct rpc_client *client, gpr_timespec until);
-static void start(struct rpc *rpc, const grpc_op *op, bool *pending, bool *ok, grpc_byte_buffer *sent);
+static void start(struct rpc *rpc,
+                  const grpc_op *op,
+                  bool *pending,
+                  bool *ok,
+                  grpc_byte_buffer *sent);
 static void wait_while(struct rpc *rpc, const bool *pending);
 
 void rpc_client_open(struct rpc_client *client, int port)
@@ -29,9 +33,15 @@ void rpc_client_open(struct rpc_client *client, int port)
     char target[64];
     snprintf(target, sizeof(target), "127.0.0.1:%d", port);
     grpc_arg args[] = {
-        {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, .value.integer = 1},
-        {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, .value.integer = -1},
-        {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)GRPC_ARG_ENABLE_RETRIES, .value.integer = 0},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+         .value.integer = 1},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+         .value.integer = -1},
+        {.type = GRPC_ARG_INTEGER,
+         .key = (char *)(uintptr_t)GRPC_ARG_ENABLE_RETRIES,
+         .value.integer = 0},
     };
     const grpc_channel_args list = {.num_args = ARRAY_LENGTH(args), .args = args};
     grpc_channel_credentials *const credentials = grpc_insecure_credentials_create();
@@ -83,16 +93,21 @@ void rpc_begin(struct rpc *rpc, struct rpc_client *client, const char *path)
     rpc_begin_with(rpc, client, path, 0, NULL, 0);
 }
 
-void rpc_begin_with(struct rpc *rpc, struct rpc_client *client, const char *path, int timeout_ms, grpc_metadata *metadata,
+void rpc_begin_with(struct rpc *rpc,
+                    struct rpc_client *client,
+                    const char *path,
+                    int timeout_ms,
+                    grpc_metadata *metadata,
                     size_t metadata_count)
 {
     *rpc = (struct rpc){.client = client};
     grpc_metadata_array_init(&rpc->headers);
     grpc_metadata_array_init(&rpc->trailers);
-    const gpr_timespec deadline = timeout_ms > 0 ? in_ms(timeout_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    const gpr_timespec deadline =
+        timeout_ms > 0 ? in_ms(timeout_ms) : gpr_inf_future(GPR_CLOCK_MONOTONIC);
     const grpc_slice method = grpc_slice_from_copied_string(path);
-    rpc->call = grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, client->cq, method, NULL,
-                                         deadline, NULL);
+    rpc->call = grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, client->cq,
+                                         method, NULL, deadline, NULL);
     grpc_slice_unref(method);
     rpc->running = true;
     grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
@@ -114,7 +129,11 @@ void rpc_begin_with(struct rpc *rpc, struct rpc_client *client, const char *path
     start(rpc, &received, &rpc->headers_pending, NULL, NULL);
 }
 
-static void start(struct rpc *rpc, const grpc_op *op, bool *pending, bool *ok, grpc_byte_buffer *sent)
+static void start(struct rpc *rpc,
+                  const grpc_op *op,
+                  bool *pending,
+                  bool *ok,
+                  grpc_byte_buffer *sent)
 {
     struct step *const step = malloc(sizeof(*step));
     ASSERT(step != NULL);
@@ -224,8 +243,12 @@ grpc_status_code rpc_end(struct rpc *rpc)
     return rpc->code;
 }
 
-grpc_status_code rpc_unary(struct rpc_client *client, const char *path, struct bytes request, uint8_t **response,
-                           size_t *response_length, char *text)
+grpc_status_code rpc_unary(struct rpc_client *client,
+                           const char *path,
+                           struct bytes request,
+                           uint8_t **response,
+                           size_t *response_length,
+                           char *text)
 {
     struct rpc rpc;
     size_t length = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gRPC client for tests, on C-core: step by step, so that a test can stop, cancel or go away between any two steps.
- * One thread at a time. Every step has a time limit of its own and fails the test when it is over.
+ * A gRPC client for tests, on C-core: step by step, so that a test can stop, cancel or go away
+ * between any two steps. One thread at a time. Every step has a time limit of its own and fails the
+ * test when it is over.
  */
 #ifndef VARVE_TESTS_SUPPORT_RPC_CLIENT_H
 #define VARVE_TESTS_SUPPORT_RPC_CLIENT_H
@@ -38,7 +39,11 @@ struct rpc {
 };
 
 /* timeout_ms 0: no deadline. metadata may be NULL with count 0. */
-void rpc_begin_with(struct rpc *rpc, struct rpc_client *client, const char *path, int timeout_ms, grpc_metadata *metadata,
+void rpc_begin_with(struct rpc *rpc,
+                    struct rpc_client *client,
+                    const char *path,
+                    int timeout_ms,
+                    grpc_metadata *metadata,
                     size_t metadata_count);
 void rpc_begin(struct rpc *rpc, struct rpc_client *client, const char *path);
 
@@ -52,16 +57,28 @@ uint8_t *rpc_receive(struct rpc *rpc, size_t *length);
 
 void rpc_cancel(struct rpc *rpc);
 
-/* Waits for the status, throwing away messages that were not received, and lets go of everything. */
+/*
+ * Waits for the status, throwing away messages that were not received, and lets go of everything.
+ */
 grpc_status_code rpc_end(struct rpc *rpc);
-/* True once the status is there; waits no longer than this. Messages that nobody receives keep it away. */
+/*
+ * True once the status is there; waits no longer than this. Messages that nobody receives keep it
+ * away.
+ */
 bool rpc_wait_ended(struct rpc *rpc, int timeout_ms);
 
 /* The value of a trailer, or length 0. Before rpc_end(). */
 struct bytes rpc_trailer(const struct rpc *rpc, const char *key);
 
-/* A whole unary call. response (may be NULL): freed by the caller. text (may be NULL): RPC_TEXT_BYTES_MAX bytes. */
-grpc_status_code rpc_unary(struct rpc_client *client, const char *path, struct bytes request, uint8_t **response,
-                           size_t *response_length, char *text);
+/*
+ * A whole unary call. response (may be NULL): freed by the caller. text (may be NULL):
+ * RPC_TEXT_BYTES_MAX bytes.
+ */
+grpc_status_code rpc_unary(struct rpc_client *client,
+                           const char *path,
+                           struct bytes request,
+                           uint8_t **response,
+                           size_t *response_length,
+                           char *text);
 
 #endif
