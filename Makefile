@@ -246,7 +246,9 @@ lint:
 	@+$(MAKE) --no-print-directory -k $(parallel) lint-format lint-tidy lint-scripts lint-includes lint-docs lint-words
 
 lint-format:
-	@clang-format --dry-run -Werror $(C_SOURCES) $(C_HEADERS)
+	@mkdir -p build/tidy
+	@clang-format --dry-run -Werror $(C_SOURCES) $(C_HEADERS) 2>build/tidy/format || \
+	  { sed -n 's/:[0-9]*:[0-9]*: error: .*/: is not as make format leaves it/p' build/tidy/format | sort -u; false; }
 
 # One process a file: clang-tidy 14 mixes files up when it is given several. -Wcast-qual is gcc's to judge: clang finds it in the
 # macros of protobuf-c too. Tests misuse locks on purpose.
