@@ -633,6 +633,99 @@ START_TEST(a_killed_process_loses_nothing_but_makes_nothing_durable)
     }
 END_TEST
 
+/* What a path holds on another machine than `sim`. */
+static void read_path_on(struct io_sim *machine, const char *path, struct content *content)
+{
+    io = io_sim_io(machine);
+    read_path(path, content);
+    io = io_sim_io(sim);
+}
+
+/* Names, bytes and what is unsynced of them; then each goes its own way. */
+START_TEST(a_copy_crashes_as_the_original_does_and_is_no_part_of_it)
+    {
+        for (uint64_t seed = 0; seed < 60; seed++) {
+            set_up_again();
+            struct content contents[2];
+            const int fd = create_durable("/d/a", 4096, 'a');
+            for (int i = 0; i < 6; i++)
+                ck_assert(fill(fd, (uint64_t)i * 500, 1500, (char)('b' + i)));
+            ck_assert(io_rename(io, "/d/a", "/d/z", &status));
+            io_close(io, create("/d/b"));
+            struct io_sim *const copy = io_sim_copy(sim);
+            const enum io_sim_crash_mode mode = (enum io_sim_crash_mode)(seed % 3);
+
+            ck_assert(fill(fd, 0, 4096, 'y')); /* what happens here the copy does not see */
+            read_path_on(copy, "/d/z", &contents[0]);
+            ck_assert_int_eq(contents[0].bytes[0], 'b');
+            io_sim_free(copy);
+            ck_assert(io_sync(io, fd, &status));
+            struct io_sim *const later = io_sim_copy(sim);
+            ck_assert(fill(fd, 100, 700, 'w'));
+            struct io_sim *const twin = io_sim_copy(sim);
+            io_sim_crash(sim, seed, mode);
+            io_sim_crash(twin, seed, mode);
+            const bool renamed = exists("/d/z");
+            const char *const path = renamed ? "/d/z" : "/d/a";
+            read_path(path, &contents[0]);
+            read_path_on(twin, path, &contents[1]);
+            ck_assert_mem_eq(&contents[0], &contents[1], sizeof(contents[0]));
+            io = io_sim_io(twin);
+            ck_assert_int_eq(exists("/d/z"), renamed);
+            io = io_sim_io(sim);
+            io_sim_crash(later, seed, IO_SIM_CRASH_EVERYTHING);
+            read_path_on(later, "/d/z", &contents[0]);
+            ck_assert(is_all(&contents[0], 4096, 'y'));
+            io_sim_free(twin);
+            io_sim_free(later);
+        }
+    }
+END_TEST
+
+static void keep_copy(void *argument, struct io_sim *copy)
+{
+    struct io_sim **kept = argument;
+    *kept = copy;
+}
+
+START_TEST(a_copy_that_was_ordered_is_made_before_the_operation)
+    {
+        struct content content;
+        const int fd = create_durable("/d/a", 10, 'a');
+        for (uint64_t nth = 1; nth <= 3; nth++) {
+            struct io_sim *copy = NULL;
+            io_sim_copy_at(sim, nth, keep_copy, &copy);
+            ck_assert(fill(fd, 0, 10, (char)('0' + nth)));
+            ck_assert(io_sync(io, fd, &status));
+            ck_assert_int_eq(io_sim_other(sim), 0);
+            ck_assert(fill(fd, 0, 10, 'a'));
+            ck_assert(io_sync(io, fd, &status));
+            io_sim_crash(copy, 0, IO_SIM_CRASH_NOTHING);
+            read_path_on(copy, "/d/a", &content);
+            ck_assert(is_all(&content, 10, nth < 3 ? 'a' : '3'));
+            io_sim_free(copy);
+        }
+    }
+END_TEST
+
+/* It stops at an operation, and the machine goes on. */
+START_TEST(a_process_that_stopped_at_an_operation_leaves_the_page_cache)
+    {
+        struct content content;
+        const int fd = create_durable("/d/a", 10, 'a');
+        io_sim_cut_power_at(sim, 2);
+        ck_assert(fill(fd, 0, 10, 'b'));
+        ck_assert(io_sim_has_power(sim));
+        ck_assert(!fill(fd, 0, 10, 'c'));
+        ck_assert(!io_sim_has_power(sim));
+        ck_assert_int_eq(io_sim_other(sim), -EIO);
+        io_sim_kill(sim);
+        ck_assert(io_sim_has_power(sim));
+        read_path("/d/a", &content);
+        ck_assert(is_all(&content, 10, 'b'));
+    }
+END_TEST
+
 START_TEST(a_full_disk_refuses_growth_and_nothing_else)
     {
         struct io_space space;
@@ -833,6 +926,9 @@ int main(void)
     tcase_add_test(tests, after_a_power_cut_nothing_happens_and_nothing_is_lost_by_it);
     tcase_add_test(tests, descriptors_and_locks_of_before_a_crash_are_gone_for_good);
     tcase_add_test(tests, a_killed_process_loses_nothing_but_makes_nothing_durable);
+    tcase_add_test(tests, a_copy_crashes_as_the_original_does_and_is_no_part_of_it);
+    tcase_add_test(tests, a_copy_that_was_ordered_is_made_before_the_operation);
+    tcase_add_test(tests, a_process_that_stopped_at_an_operation_leaves_the_page_cache);
     tcase_add_test(tests, a_full_disk_refuses_growth_and_nothing_else);
     tcase_add_test(tests, operations_are_counted_by_kind);
     tcase_add_test(tests, a_medium_forgets_for_good);

@@ -44,6 +44,9 @@ struct io_sim {
     uint64_t failures;
     uint64_t power_cut_in; /* this many operations; 0: none is ordered */
     bool powerless;
+    uint64_t copy_in; /* this many operations; 0: no copy is ordered */
+    void (*copied)(void *argument, struct io_sim *copy);
+    void *copied_argument;
     size_t transfer_max;
     uint64_t interrupt_every, interruptible_done;
     uint64_t capacity_bytes;
@@ -53,6 +56,7 @@ struct io_sim {
 static const struct io_ops sim_ops;
 
 static int begin_locked(struct io_sim *sim, enum io_sim_operation operation) REQUIRES(sim->lock);
+static struct io_sim *copy_locked(struct io_sim *sim) REQUIRES(sim->lock);
 static void close_all_locked(struct io_sim *sim) REQUIRES(sim->lock);
 static int descriptor_new(struct io_sim *sim,
                           struct sim_node *node,
@@ -89,6 +93,40 @@ void io_sim_free(struct io_sim *sim)
     lock_destroy(&sim->lock);
     free(sim->descriptors);
     free(sim);
+}
+
+struct io_sim *io_sim_copy(struct io_sim *sim)
+{
+    lock_acquire(&sim->lock);
+    struct io_sim *const copy = copy_locked(sim);
+    lock_release(&sim->lock);
+    return copy;
+}
+
+static struct io_sim *copy_locked(struct io_sim *sim)
+{
+    struct io_sim *const copy = calloc(1, sizeof(*copy));
+    ASSERT(copy != NULL);
+    copy->io.ops = &sim_ops;
+    lock_init(&copy->lock, LOCK_RANK_IO_SIM);
+    sim_tree_copy(&copy->tree, &sim->tree);
+    copy->transfer_max = sim->transfer_max;
+    copy->interrupt_every = sim->interrupt_every;
+    copy->capacity_bytes = sim->capacity_bytes;
+    copy->sync_delay_ns = sim->sync_delay_ns;
+    return copy;
+}
+
+void io_sim_copy_at(struct io_sim *sim,
+                    uint64_t nth,
+                    void (*copied)(void *argument, struct io_sim *copy),
+                    void *argument)
+{
+    lock_acquire(&sim->lock);
+    sim->copy_in = nth;
+    sim->copied = copied;
+    sim->copied_argument = argument;
+    lock_release(&sim->lock);
 }
 
 struct io *io_sim_io(struct io_sim *sim)
@@ -211,7 +249,25 @@ void io_sim_kill(struct io_sim *sim)
     lock_acquire(&sim->lock);
     close_all_locked(sim);
     fail_nothing_locked(sim);
+    sim->power_cut_in = 0;
+    sim->powerless = false;
     lock_release(&sim->lock);
+}
+
+bool io_sim_has_power(struct io_sim *sim)
+{
+    lock_acquire(&sim->lock);
+    const bool has_power = !sim->powerless;
+    lock_release(&sim->lock);
+    return has_power;
+}
+
+int io_sim_other(struct io_sim *sim)
+{
+    lock_acquire(&sim->lock);
+    const int result = begin_locked(sim, IO_SIM_OTHER);
+    lock_release(&sim->lock);
+    return result;
 }
 
 static void close_all_locked(struct io_sim *sim)
@@ -234,6 +290,8 @@ static int begin_locked(struct io_sim *sim, enum io_sim_operation operation)
 
     sim->counts[operation]++;
     sim->counts[IO_SIM_ANY]++;
+    if (sim->copy_in > 0 && --sim->copy_in == 0)
+        sim->copied(sim->copied_argument, copy_locked(sim));
     if (sim->power_cut_in > 0 && --sim->power_cut_in == 0)
         sim->powerless = true;
     if (sim->powerless)
@@ -618,7 +676,7 @@ static int64_t pwritev_locked(struct io_sim *sim,
     for (int i = 0; copied < length; i++) {
         const size_t step = parts[i].iov_len < length - copied ? parts[i].iov_len : length - copied;
         if (step > 0)
-            memcpy(change->data + copied, parts[i].iov_base, step);
+            memcpy(change->data->bytes + copied, parts[i].iov_base, step);
         copied += step;
     }
     sim_change_apply(change, &node->cached);

@@ -47,12 +47,30 @@ enum io_sim_operation {
     IO_SIM_LIST,
     IO_SIM_SPACE,
     IO_SIM_LOCK,
+    IO_SIM_OTHER, /* io_sim_other() */
     IO_SIM_ANY,
 };
 
 struct io_sim *io_sim_new(void);
 void io_sim_free(struct io_sim *sim); /* open descriptors are fine */
 struct io *io_sim_io(struct io_sim *sim);
+
+/*
+ * A copy of the machine as it is, without its process: no descriptor is open, no lock held, nothing
+ * ordered; what is unsynced is unsynced in the copy too; limits are the same. Cheap: what does not
+ * change is shared. Freed with io_sim_free().
+ */
+struct io_sim *io_sim_copy(struct io_sim *sim);
+
+/*
+ * Hands out such a copy just before the nth operation from now does anything (1 is the next; 0
+ * takes the order back): the machine as a crash at that moment finds it. `copied` owns the copy,
+ * and may not call the original. One order at a time.
+ */
+void io_sim_copy_at(struct io_sim *sim,
+                    uint64_t nth,
+                    void (*copied)(void *argument, struct io_sim *copy),
+                    void *argument);
 
 enum io_sim_repeat { IO_SIM_ONCE, IO_SIM_FOREVER };
 
@@ -77,9 +95,16 @@ uint64_t io_sim_failures(struct io_sim *sim);
 /*
  * From the nth operation on, counted from now, nothing happens any more and all fail with EIO: the
  * moment of a power cut, as the program in it sees it. Unlike by io_sim_fail() nothing is lost.
- * io_sim_crash() must follow.
+ * io_sim_crash() must follow, or io_sim_kill(): then only the process has stopped there.
  */
 void io_sim_cut_power_at(struct io_sim *sim, uint64_t nth);
+bool io_sim_has_power(struct io_sim *sim);
+
+/*
+ * Counts an operation of somebody else on the same machine, who fails and loses power with it: 0,
+ * or -errno as ordered. For doubles of what does its own I/O.
+ */
+int io_sim_other(struct io_sim *sim);
 
 /* pread and pwritev carry at most so many bytes each; 0: no limit, as at the start. */
 void io_sim_set_transfer_max(struct io_sim *sim, size_t bytes);
@@ -126,8 +151,8 @@ enum io_sim_crash_mode {
 void io_sim_crash(struct io_sim *sim, uint64_t seed, enum io_sim_crash_mode mode);
 
 /*
- * Only the process is killed: descriptors and locks go as above, the page cache stays, and stays
- * unsynced.
+ * Only the process is killed: descriptors, locks and orders go as above, the page cache stays, and
+ * stays unsynced.
  */
 void io_sim_kill(struct io_sim *sim);
 

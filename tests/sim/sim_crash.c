@@ -122,7 +122,7 @@ static void crash_file_by_chance(struct sim_node *file, uint64_t *random)
 
         switch (change->kind) {
         case SIM_CHANGE_WRITE:
-            sparse_bytes_write(&playing, change->offset, change->data, change->length);
+            sparse_bytes_write(&playing, change->offset, change->data->bytes, change->length);
             for (uint64_t at = change->offset / SECTOR_BYTES * SECTOR_BYTES; at < end;
                  at += SECTOR_BYTES) {
                 uint8_t sector[SECTOR_BYTES];

@@ -2,6 +2,7 @@
 #include "tests/sim/sim_tree.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,14 @@ static void name_change_apply(struct sim_tree *tree,
                               const struct sim_name_change *change,
                               enum sim_layer layer);
 static void name_change_free(struct sim_tree *tree, struct sim_name_change *change);
+static struct sim_name_change *name_change_add(struct sim_tree *tree,
+                                               struct sim_node *node,
+                                               struct sim_node *from_directory,
+                                               const char *from_name,
+                                               struct sim_node *to_directory,
+                                               const char *to_name);
+static void change_append(struct sim_node *file, struct sim_change *change);
+static void change_free(struct sim_change *change);
 
 void sim_tree_init(struct sim_tree *tree)
 {
@@ -52,6 +61,56 @@ void sim_tree_forget_names(struct sim_tree *tree)
         name_change_free(tree, change);
     }
     tree->last_name_change = NULL;
+}
+
+static void copy_node(struct sim_tree *tree, const struct sim_node *from);
+
+/* Nodes stand in the same order in the copy, so that a crash with one seed treats both alike. */
+void sim_tree_copy(struct sim_tree *to, struct sim_tree *from)
+{
+    *to = (struct sim_tree){.sequence = from->sequence};
+    struct sim_node *last = from->nodes;
+    while (last != NULL && last->next != NULL)
+        last = last->next;
+    for (struct sim_node *node = last; node != NULL; node = node->previous) {
+        node->twin = sim_node_new(to, node->kind);
+        node->twin->references++; /* until all are there */
+    }
+    for (const struct sim_node *node = from->nodes; node != NULL; node = node->next)
+        copy_node(to, node);
+    to->root = from->root->twin;
+    to->root->references++;
+    for (const struct sim_name_change *change = from->first_name_change; change != NULL;
+         change = change->next)
+        name_change_add(
+            to, change->node->twin,
+            change->from_directory != NULL ? change->from_directory->twin : NULL, change->from_name,
+            change->to_directory != NULL ? change->to_directory->twin : NULL, change->to_name);
+    for (struct sim_node *node = from->nodes; node != NULL; node = node->next) {
+        sim_node_release(to, node->twin); /* goes, if only a descriptor had it */
+        node->twin = NULL;
+    }
+}
+
+static void copy_node(struct sim_tree *tree, const struct sim_node *from)
+{
+    struct sim_node *const to = from->twin;
+    to->diverged = from->diverged;
+    sparse_bytes_copy(&to->cached, &from->cached);
+    sparse_bytes_copy(&to->durable, &from->durable);
+    for (const struct sim_change *change = from->first_change; change != NULL;
+         change = change->next) {
+        struct sim_change *const copy = malloc(sizeof(*copy));
+        ASSERT(copy != NULL);
+        *copy = *change;
+        if (copy->data != NULL)
+            atomic_fetch_add(&copy->data->references, 1);
+        change_append(to, copy);
+    }
+    for (enum sim_layer layer = SIM_LIVE; layer < SIM_LAYER_COUNT; layer++)
+        for (size_t i = 0; i < from->entries[layer].count; i++)
+            entries_set(tree, to, layer, from->entries[layer].items[i].name,
+                        from->entries[layer].items[i].node->twin);
 }
 
 int sim_tree_find(struct sim_tree *tree, const char *path, struct sim_node **node)
@@ -158,6 +217,18 @@ void sim_tree_change_name(struct sim_tree *tree,
                           struct sim_node *to_directory,
                           const char *to_name)
 {
+    const struct sim_name_change *const change =
+        name_change_add(tree, node, from_directory, from_name, to_directory, to_name);
+    name_change_apply(tree, change, SIM_LIVE);
+}
+
+static struct sim_name_change *name_change_add(struct sim_tree *tree,
+                                               struct sim_node *node,
+                                               struct sim_node *from_directory,
+                                               const char *from_name,
+                                               struct sim_node *to_directory,
+                                               const char *to_name)
+{
     struct sim_name_change *const change = calloc(1, sizeof(*change));
     ASSERT(change != NULL);
     change->node = node;
@@ -177,7 +248,7 @@ void sim_tree_change_name(struct sim_tree *tree,
     else
         tree->first_name_change = change;
     tree->last_name_change = change;
-    name_change_apply(tree, change, SIM_LIVE);
+    return change;
 }
 
 /* And those before them that changed the same names, in whatever directory. */
@@ -243,16 +314,34 @@ struct sim_change *sim_file_add_change(struct sim_tree *tree,
                                        uint64_t offset,
                                        size_t length)
 {
-    struct sim_change *const change = malloc(sizeof(*change) + length);
+    struct sim_change *const change = malloc(sizeof(*change));
     ASSERT(change != NULL);
     *change = (struct sim_change){
         .sequence = ++tree->sequence, .kind = kind, .offset = offset, .length = length};
+    if (length > 0) {
+        change->data = malloc(sizeof(*change->data) + length);
+        ASSERT(change->data != NULL);
+        atomic_init(&change->data->references, 1);
+    }
+    change_append(file, change);
+    return change;
+}
+
+static void change_append(struct sim_node *file, struct sim_change *change)
+{
+    change->next = NULL;
     if (file->last_change != NULL)
         file->last_change->next = change;
     else
         file->first_change = change;
     file->last_change = change;
-    return change;
+}
+
+static void change_free(struct sim_change *change)
+{
+    if (change->data != NULL && atomic_fetch_sub(&change->data->references, 1) == 1)
+        free(change->data);
+    free(change);
 }
 
 void sim_change_apply(const struct sim_change *change, struct sparse_bytes *content)
@@ -265,8 +354,8 @@ void sim_change_apply(const struct sim_change *change, struct sparse_bytes *cont
     }
     if (end > content->size_bytes)
         sparse_bytes_set_size(content, end);
-    if (!change->lost)
-        sparse_bytes_write(content, change->offset, change->data, change->length);
+    if (!change->lost && change->length > 0)
+        sparse_bytes_write(content, change->offset, change->data->bytes, change->length);
 }
 
 void sim_file_sync_until(struct sim_node *file, uint64_t sequence)
@@ -343,7 +432,7 @@ void sim_file_drop_changes(struct sim_node *file, uint64_t sequence)
     while (file->first_change != NULL && file->first_change->sequence <= sequence) {
         struct sim_change *const change = file->first_change;
         file->first_change = change->next;
-        free(change);
+        change_free(change);
     }
     if (file->first_change == NULL)
         file->last_change = NULL;

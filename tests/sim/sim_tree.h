@@ -25,6 +25,12 @@ enum sim_change_kind {
     SIM_CHANGE_CUT,   /* the size becomes offset, if it is larger; no data */
 };
 
+/* What was written. Never changes, so that the trees of several disks share it. */
+struct sim_data {
+    _Atomic size_t references;
+    uint8_t bytes[];
+};
+
 struct sim_change {
     struct sim_change *next; /* owned */
     uint64_t sequence;       /* rises with every change on the disk */
@@ -32,7 +38,7 @@ struct sim_change {
     bool lost; /* a sync failed on it: it only grows the file from then on */
     uint64_t offset;
     size_t length;
-    uint8_t data[];
+    struct sim_data *data; /* shared; of length bytes; NULL when there are none */
 };
 
 enum sim_layer { SIM_LIVE, SIM_DURABLE, SIM_LAYER_COUNT };
@@ -63,6 +69,8 @@ struct sim_node {
     bool diverged; /* a sync has failed: the cache shows more than disk and changes explain */
     bool locked;
 
+    struct sim_node *twin; /* while a tree is being copied: the node in the copy */
+
     /* Of a directory. */
     struct sim_entries entries[SIM_LAYER_COUNT];
 };
@@ -86,6 +94,8 @@ struct sim_tree {
 
 void sim_tree_init(struct sim_tree *tree);
 void sim_tree_destroy(struct sim_tree *tree); /* no node may be in use but by names */
+/* Makes `to`, which is no tree yet, a copy of `from` without its descriptors and locks. */
+void sim_tree_copy(struct sim_tree *to, struct sim_tree *from);
 
 /* 0 or -errno. "/" is the root; find_parent gives -EEXIST for it, as it has no name. */
 int sim_tree_find(struct sim_tree *tree, const char *path, struct sim_node **node);
