@@ -36,6 +36,7 @@ static struct toys {
     _Atomic int resumed;             /* calls of PARK that went on */
     _Atomic int resumed_cancelled;   /* and found themselves cancelled */
     _Atomic int sent;                /* on_sent of COUNT */
+    _Atomic int echoed;              /* on_message of ECHO and HEAVY */
     _Atomic int half_closed;         /* on_half_close of SUM */
 } toys;
 
@@ -110,6 +111,7 @@ static void echo_message(struct call *call, void *state, const struct message *m
 {
     (void)state;
     struct bytes flat;
+    atomic_fetch_add(&toys.echoed, 1);
     if (!call_message_flat(call, message, &flat))
         return;
     grpc_slice slice = slice_of_bytes(flat.data, flat.length);
@@ -789,6 +791,28 @@ START_TEST(cancelled_while_it_receives)
     }
 END_TEST
 
+START_TEST(cancelled_while_it_waits_for_a_worker_is_not_handled_at_all)
+    {
+        struct rpc holders[FRONT_RIG_WORKERS];
+        for (size_t i = 0; i < ARRAY_LENGTH(holders); i++)
+            begin_sent(&holders[i], hold.path, "x", 1);
+        ck_assert(wait_until(held_reached, FRONT_RIG_WORKERS));
+        struct rpc rpc;
+        begin_sent(&rpc, heavy.path, "x", 1);
+        front_rig_wait_live(&rig, FRONT_RIG_WORKERS + 1);
+        usleep(50000); /* its message is there */
+        rpc_cancel(&rpc);
+        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_CANCELLED);
+        usleep(50000); /* the server has seen that */
+        open_gate();
+        for (size_t i = 0; i < ARRAY_LENGTH(holders); i++)
+            ck_assert_int_eq(rpc_end(&holders[i]), GRPC_STATUS_OK);
+        front_rig_wait_live(&rig, 0);
+        ck_assert_int_eq(atomic_load(&toys.echoed), 0);
+        ck_assert_uint_eq(ended_with(HEAVY, STATUS_CANCELLED), 1);
+    }
+END_TEST
+
 START_TEST(cancelled_while_it_is_handled)
     {
         struct rpc rpc;
@@ -1238,6 +1262,7 @@ int main(void)
     tcase_add_test(good, tool_name_is_read_from_the_metadata_and_damaged_metadata_ignored);
     tcase_add_test(good, cancelled_while_it_waits_for_memory);
     tcase_add_test(good, cancelled_while_it_receives);
+    tcase_add_test(good, cancelled_while_it_waits_for_a_worker_is_not_handled_at_all);
     tcase_add_test(good, cancelled_while_it_is_handled);
     tcase_add_test(good, cancelled_while_it_sends_to_a_client_that_does_not_read);
     tcase_add_test(good, cancelled_while_it_is_parked);
