@@ -48,6 +48,7 @@ static const struct algorithm *find_by_function(enum digest_function function);
 static const struct algorithm *find_by_hex_length(size_t length);
 static const struct algorithm *fetched(enum digest_function function);
 static void fetch_algorithms(void);
+static EVP_MD_CTX *context_of_thread(void);
 static void free_context(void *context);
 static bool parse_hex(struct bytes hex, uint8_t *hash);
 static bool parse_size(struct bytes digits, int64_t *size_bytes);
@@ -197,12 +198,7 @@ void digest_of_bytes(enum digest_function function, struct bytes data, struct di
 void digest_of_list(enum digest_function function, struct bytes_list data, struct digest *digest)
 {
     const struct algorithm *const algorithm = fetched(function);
-    if (thread_context == NULL) {
-        thread_context = EVP_MD_CTX_new();
-        ASSERT(thread_context != NULL);
-        ASSERT(pthread_setspecific(context_key, thread_context) == 0);
-    }
-    EVP_MD_CTX *const context = thread_context;
+    EVP_MD_CTX *const context = context_of_thread();
     uint8_t hash[DIGEST_HASH_BYTES_MAX];
     size_t size_bytes = 0;
 
@@ -215,6 +211,17 @@ void digest_of_list(enum digest_function function, struct bytes_list data, struc
     }
     hash_end(context, algorithm, hash);
     set_digest(digest, algorithm, hash, (int64_t)size_bytes);
+}
+
+/* fetched() has been called. */
+static EVP_MD_CTX *context_of_thread(void)
+{
+    if (thread_context == NULL) {
+        thread_context = EVP_MD_CTX_new();
+        ASSERT(thread_context != NULL);
+        ASSERT(pthread_setspecific(context_key, thread_context) == 0);
+    }
+    return thread_context;
 }
 
 static void free_context(void *context)
@@ -265,6 +272,16 @@ void hasher_finish(struct hasher *hasher, struct digest *digest)
     hash_end(hasher->context, hasher->algorithm, hash);
     set_digest(digest, hasher->algorithm, hash, hasher->size_bytes);
     hasher->finished = true;
+}
+
+void hasher_peek(const struct hasher *hasher, struct digest *digest)
+{
+    ASSERT(!hasher->finished);
+    uint8_t hash[DIGEST_HASH_BYTES_MAX];
+    EVP_MD_CTX *const context = context_of_thread();
+    ASSERT(EVP_MD_CTX_copy_ex(context, hasher->context) == 1);
+    hash_end(context, hasher->algorithm, hash);
+    set_digest(digest, hasher->algorithm, hash, hasher->size_bytes);
 }
 
 static const struct algorithm *find_by_function(enum digest_function function)

@@ -83,5 +83,7 @@ void hasher_reset(struct hasher *hasher);
 void hasher_update(struct hasher *hasher, struct bytes data);
 /* The digest of what was given so far; the hasher must then be reset before it is used again. */
 void hasher_finish(struct hasher *hasher, struct digest *digest);
+/* The same, and the hasher goes on. */
+void hasher_peek(const struct hasher *hasher, struct digest *digest);
 
 #endif

@@ -11,7 +11,7 @@
 #define LOCK_RANKS(X)                                                                              \
     X(SERVER, "server: the list of live calls and the state of a shutdown")                        \
     X(UPLOAD_TABLE, "uploads: the table of unfinished uploads and who leads each digest")          \
-    X(UPLOAD, "one unfinished upload: its owner and its offset")                                   \
+    X(UPLOAD, "one blob being uploaded: the chunks that several uploads of it have in common")     \
     X(CALL, "one call: the hand-over between threads")                                             \
     X(CLIENT, "one client connection: calls in flight")                                            \
     X(COMMIT, "commit: the queue of one lane and its failure")                                     \

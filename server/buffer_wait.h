@@ -12,7 +12,7 @@
 
 /* In the call's memory. A zeroed one is valid: it waits for nothing. */
 struct buffer_wait {
-    struct call *call; /* borrowed; NULL: nothing was ever waited for */
+    struct call *call;        /* borrowed; NULL: nothing was ever waited for */
     struct buffer_pool *pool; /* borrowed */
     struct buffer_waiter waiter;
     bool waiting; /* of the call's turn */

@@ -26,10 +26,11 @@ bool read_request_decode(struct bytes_list message,
             request->read_limit = (int64_t)field.value;
     }
     if (reader.failed)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "the request is no google.bytestream message");
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "the request is no google.bytestream message");
     if (!wire_span_flat(name, arena, &request->resource_name))
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a resource name of %zu bytes",
-                           name.length);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory for a resource name of %zu bytes", name.length);
     return true;
 }
 
@@ -43,6 +44,7 @@ bool blob_digest_check(struct call *call, const struct digest *digest, struct st
                            digest_text(digest, text), size_bytes_max);
     if (digest->size_bytes == 0 && !digest_is_empty_blob(digest))
         return status_fail(status, STATUS_INVALID_ARGUMENT,
-                           "digest %s: nothing, of size 0, has another hash", digest_text(digest, text));
+                           "digest %s: nothing, of size 0, has another hash",
+                           digest_text(digest, text));
     return true;
 }

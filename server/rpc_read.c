@@ -24,7 +24,7 @@ static const size_t copied_bytes_max = 64 * KIB;
 struct read_state {
     struct digest digest;
     enum compressor compressor;
-    uint64_t position, end;    /* of the uncompressed bytes that are still to be sent */
+    uint64_t position, end; /* of the uncompressed bytes that are still to be sent */
     bool sent;
     struct blob_reader *reader; /* owned; NULL for a blob of the small lane */
     struct buffer_wait wait;
@@ -72,7 +72,10 @@ static bool damaged(struct server *server,
                     struct place place,
                     struct status *status);
 static void fail(struct call *call, struct read_state *read, struct status *status);
-static void send_slice(struct call *call, struct read_state *read, grpc_slice data, size_t blob_bytes);
+static void send_slice(struct call *call,
+                       struct read_state *read,
+                       grpc_slice data,
+                       size_t blob_bytes);
 static void on_free(struct call *call, void *state);
 
 const struct method rpc_read = {
@@ -281,7 +284,8 @@ static bool read_small(struct server *server,
 /* To what was asked for; and to little when most buffers are out. */
 static void trim(struct server *server, const struct read_state *read, struct piece *piece)
 {
-    const bool scarce = buffer_pool_in_use(server->buffers) > buffer_pool_max(server->buffers) / 4 * 3;
+    const bool scarce =
+        buffer_pool_in_use(server->buffers) > buffer_pool_max(server->buffers) / 4 * 3;
     size_t length = piece->data.length;
     if (length > read->end - read->position)
         length = (size_t)(read->end - read->position);
@@ -329,7 +333,10 @@ static void fail(struct call *call, struct read_state *read, struct status *stat
     call_fail(call, status);
 }
 
-static void send_slice(struct call *call, struct read_state *read, grpc_slice data, size_t blob_bytes)
+static void send_slice(struct call *call,
+                       struct read_state *read,
+                       grpc_slice data,
+                       size_t blob_bytes)
 {
     uint8_t head[READ_RESPONSE_HEAD_BYTES_MAX];
     const size_t head_bytes = read_response_head(head, GRPC_SLICE_LENGTH(data));

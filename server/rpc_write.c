@@ -26,10 +26,10 @@
 
 struct write_state {
     struct call *call;
-    bool begun;            /* the first message has been read */
-    bool opened;           /* so has the upload been */
-    bool placed;           /* and entered once */
-    struct bytes text;     /* the resource name as it came; in the arena, as what name points to */
+    bool begun;        /* the first message has been read */
+    bool opened;       /* so has the upload been */
+    bool placed;       /* and entered once */
+    struct bytes text; /* the resource name as it came; in the arena, as what name points to */
     struct resource_name name;
     uint64_t next_offset;  /* that the next message must say */
     uint64_t first_offset; /* that the first one said */
@@ -168,7 +168,8 @@ static bool check_next(const struct write_state *write,
                            "a later message of an upload has another resource name than the first");
     if ((uint64_t)request->write_offset != write->next_offset)
         return status_fail(status, STATUS_INVALID_ARGUMENT,
-                           "write_offset is %" PRId64 ", but with what was sent before it is %" PRIu64,
+                           "write_offset is %" PRId64
+                           ", but with what was sent before it is %" PRIu64,
                            request->write_offset, write->next_offset);
     return true;
 }
@@ -459,7 +460,8 @@ static bool is_there(struct write_state *write)
 static void answer_early(struct write_state *write)
 {
     metrics_add(call_server(write->call)->metrics, METRIC_UPLOADS_EARLY, 1);
-    answer(write, write->name.compressor == COMPRESSOR_IDENTITY ? write->name.digest.size_bytes : -1);
+    answer(write,
+           write->name.compressor == COMPRESSOR_IDENTITY ? write->name.digest.size_bytes : -1);
 }
 
 static void answer(struct write_state *write, int64_t committed_size)

@@ -4,29 +4,33 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "store/chunk_share.h"
 
 enum { BUCKETS = 1024 };
 
 struct upload_group {
+    struct upload_groups *groups; /* borrowed */
     struct digest digest;
-    struct upload_group *chain;            /* owned; the next one of the bucket */
-    struct upload_group *next, *previous;  /* among all groups */
+    struct upload_group *chain;           /* owned; the next one of the bucket */
+    struct upload_group *next, *previous; /* among all groups */
     struct upload_group **bucket;
     size_t members;
+    struct chunk_share *share; /* shared; NULL until a member brings one */
 
-    struct upload_member *leader;          /* borrowed; NULL: nobody leads */
+    struct upload_member *leader; /* borrowed; NULL: nobody leads */
     uint64_t leader_bytes;
     bool leader_commits;
-    uint64_t verdict_bytes;                /* leader_bytes at the last verdict */
-    int64_t verdict_ns;                    /* when that was */
+    uint64_t verdict_bytes; /* leader_bytes at the last verdict */
+    int64_t verdict_ns;     /* when that was */
 
-    struct upload_member *first, *last;    /* borrowed; the followers in order of arrival */
-    unsigned release_next;                 /* followers that the next verdict against a leader releases */
+    struct upload_member *first, *last; /* borrowed; the followers in order of arrival */
+    unsigned release_next; /* followers that the next verdict against a leader releases */
 };
 
 struct upload_groups {
     struct upload_group *buckets[BUCKETS]; /* owned */
     struct upload_group *first;            /* all groups */
+    size_t followers;                      /* of all groups */
 };
 
 static struct upload_group *find(struct upload_groups *groups,
@@ -74,10 +78,12 @@ bool upload_group_join(struct upload_groups *groups,
         return status_fail_errno(status, ENOMEM, "upload group");
     group->members++;
     member->group = group;
-    if (group->leader)
+    if (!group->leader)
+        lead(group, member, now_ns);
+    else if (groups->followers < UPLOAD_GROUP_FOLLOWERS_MAX)
         follower_add(group, member);
     else
-        lead(group, member, now_ns);
+        member->role = UPLOAD_ROLE_ALONE;
     return true;
 }
 
@@ -99,6 +105,7 @@ static struct upload_group *make(struct upload_groups *groups,
     if (!group)
         return NULL;
     group->digest = *digest;
+    group->groups = groups;
     group->bucket = &groups->buckets[bucket_hash % BUCKETS];
     group->chain = *group->bucket;
     *group->bucket = group;
@@ -107,6 +114,16 @@ static struct upload_group *make(struct upload_groups *groups,
         group->next->previous = group;
     groups->first = group;
     return group;
+}
+
+struct chunk_share *upload_group_share(struct upload_member *member, struct chunk_share *offered)
+{
+    struct upload_group *const group = member->group;
+    if (!group->share && offered) {
+        chunk_share_ref(offered);
+        group->share = offered;
+    }
+    return group->share;
 }
 
 void upload_group_replace(struct upload_member *from, struct upload_member *to)
@@ -178,6 +195,7 @@ static void drop(struct upload_groups *groups, struct upload_group *group)
         groups->first = group->next;
     if (group->next)
         group->next->previous = group->previous;
+    chunk_share_unref(group->share);
     free(group);
 }
 
@@ -251,6 +269,7 @@ static void follower_add(struct upload_group *group, struct upload_member *membe
     else
         group->first = member;
     group->last = member;
+    group->groups->followers++;
 }
 
 static void follower_remove(struct upload_group *group, struct upload_member *member)
@@ -266,4 +285,5 @@ static void follower_remove(struct upload_group *group, struct upload_member *me
     member->next = NULL;
     member->previous = NULL;
     member->role = UPLOAD_ROLE_ALONE;
+    group->groups->followers--;
 }

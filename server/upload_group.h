@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Uploads of one and the same digest, so that of many clients that send the same blob one writes it. The first leads; those who
- * come later follow, which is to wait, as long as it is worth waiting for the leader. Knows members and times; no
- * bytes, no locks: the upload table calls it under its own.
+ * come later follow, which is to wait, as long as it is worth waiting for the leader. Those who do not wait have their chunks in
+ * common. Knows members and times; no bytes, no locks: the upload table calls it under its own.
  *
  *   From       To         On                                              Made by
  *   (none)     LEADER     nobody leads                                    upload_group_join()
  *   (none)     FOLLOWER   somebody leads                                  upload_group_join()
+ *   (none)     ALONE      somebody leads, but too many follow already     upload_group_join()
  *   FOLLOWER   LEADER     the leader left without the blob, or is slow    upload_group_leave(), upload_groups_step()
  *   FOLLOWER   ALONE      the blob is there, or too many leaders failed   upload_group_leave(), upload_groups_step()
  *   LEADER     ALONE      it is too slow to be waited for                 upload_groups_step()
@@ -20,6 +21,7 @@
 #include "base/digest.h"
 #include "base/status.h"
 
+struct chunk_share;
 struct upload_group;
 struct upload_groups;
 
@@ -36,12 +38,17 @@ struct upload_member {
 
 /*
  * How often a leader is judged, and by what. It is waited for while, since the last time, it took bytes at 5 MiB/s, or so many that
- * at this pace it will have ended within ten times as long. Each time it is not, the next follower leads, and
+ * at this pace it will have ended within half a minute. Each time it is not, the next follower leads, and
  * of the others more and more are released: 0, 1, 3, 7, ...
  */
 #define UPLOAD_GROUP_VERDICT_NS NS_PER_S
 #define UPLOAD_GROUP_PACE_BYTES (5 * MIB)
-enum { UPLOAD_GROUP_PATIENCE = 10 };
+enum { UPLOAD_GROUP_PATIENCE = 30 };
+/*
+ * Followers of all groups together. What their clients send meanwhile is held by gRPC, up to the window of each stream, and
+ * bounded by gRPC's memory; whoever does not follow has all of it taken in and hashed, which costs more.
+ */
+enum { UPLOAD_GROUP_FOLLOWERS_MAX = 1024 };
 
 MUST_CHECK bool upload_groups_new(struct upload_groups **groups, struct status *status);
 void upload_groups_free(struct upload_groups *groups); /* asserts that nobody is in a group */
@@ -53,6 +60,9 @@ MUST_CHECK bool upload_group_join(struct upload_groups *groups,
                                   struct upload_member *member,
                                   int64_t now_ns,
                                   struct status *status);
+
+/* What the members have in common: `offered`, of which it takes a reference, if there was nothing yet. Borrowed. */
+struct chunk_share *upload_group_share(struct upload_member *member, struct chunk_share *offered);
 
 /* `to`, which is in no group, takes the place and the role of `from`, which is then in none. */
 void upload_group_replace(struct upload_member *from, struct upload_member *to);

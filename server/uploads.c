@@ -47,8 +47,8 @@ struct upload_contents {
 struct upload {
     /* Set when it is made, never changed. */
     struct digest digest;
-    char *name;     /* owned; instance, newline, uuid. NULL: it can't be resumed */
-    uint64_t hash;  /* of name and digest, for the bucket */
+    char *name;    /* owned; instance, newline, uuid. NULL: it can't be resumed */
+    uint64_t hash; /* of name and digest, for the bucket */
 
     /* Of who is inside (see busy). */
     struct upload_contents contents;
@@ -60,7 +60,7 @@ struct upload {
     bool keyed;                      /* can be found by its name */
     bool ended;                      /* holds nothing and is in no list */
     bool ends_when_left;
-    struct status why;               /* for the owner of an ended one */
+    struct status why; /* for the owner of an ended one */
     uint64_t held_bytes;
     int64_t used_ns; /* when a stream last left it */
     enum list_name list;
@@ -70,7 +70,7 @@ struct upload {
 
 struct upload_table {
     /* Set by upload_table_new(), never changed. */
-    struct store *store;     /* borrowed, as the next two */
+    struct store *store; /* borrowed, as the next two */
     struct clock *clock;
     struct metrics *metrics;
     int64_t keep_ns;
@@ -78,11 +78,11 @@ struct upload_table {
     struct zstd_budget zstd_budget;
 
     struct lock lock;
-    struct upload_groups *groups;           /* owned; what is in it is guarded by lock */
-    struct upload *buckets[BUCKETS];        /* guarded by lock */
-    struct upload_list lists[LIST_COUNT];   /* guarded by lock */
-    size_t count;                           /* guarded by lock; in the lists */
-    uint64_t small_bytes;                   /* guarded by lock; memory of the small ones */
+    struct upload_groups *groups;         /* owned; what is in it is guarded by lock */
+    struct upload *buckets[BUCKETS];      /* guarded by lock */
+    struct upload_list lists[LIST_COUNT]; /* guarded by lock */
+    size_t count;                         /* guarded by lock; in the lists */
+    uint64_t small_bytes;                 /* guarded by lock; memory of the small ones */
 };
 
 static bool take_over(struct upload_table *table,
@@ -103,6 +103,7 @@ static bool begin(struct upload_table *table,
 static struct upload *upload_new(struct upload_table *table,
                                  const struct resource_name *name,
                                  struct status *status);
+static bool make_writer(struct upload_table *table, struct upload *upload, struct status *status);
 static void upload_free(struct upload *upload);
 static bool admit_locked(struct upload_table *table,
                          struct upload *upload,
@@ -150,16 +151,14 @@ static struct upload *find_locked(struct upload_table *table,
                                   const struct digest *digest,
                                   const char *key) REQUIRES(table->lock);
 static void unkey_locked(struct upload_table *table, struct upload *upload) REQUIRES(table->lock);
-static void list_add_locked(struct upload_table *table,
-                            struct upload *upload,
-                            enum list_name name) REQUIRES(table->lock);
+static void list_add_locked(struct upload_table *table, struct upload *upload, enum list_name name)
+    REQUIRES(table->lock);
 static void list_remove_locked(struct upload_table *table, struct upload *upload)
     REQUIRES(table->lock);
 static void wake_if_it_waits(struct upload_stream *stream);
 static void member_released(struct upload_member *member);
 
 /* ---- the table */
-
 
 bool upload_table_new(struct store *store,
                       struct clock *clock,
@@ -280,15 +279,15 @@ static bool take_over_locked(struct upload_table *table,
                            digest_text(digest, text), offset, held_bytes);
     }
     struct upload_stream *const owner = upload->owner;
-    if (!owner &&
-        !upload_group_join(table->groups, digest, name_hash(table, digest, ""), &stream->member,
-                           clock_monotonic_ns(table->clock), status))
+    if (!owner && !upload_group_join(table->groups, digest, name_hash(table, digest, ""),
+                                     &stream->member, clock_monotonic_ns(table->clock), status))
         return false;
 
     stream->table = table;
     stream->upload = upload;
     if (!owner) {
         upload->owner = stream;
+        upload_group_share(&stream->member, blob_writer_share(upload->contents.writer));
     } else if (!owner->inside) {
         displace(upload, stream);
     } else {
@@ -351,14 +350,24 @@ static struct upload *upload_new(struct upload_table *table,
         }
         made->hash = name_hash(table, &name->digest, made->name);
     }
-    if (is_large(&name->digest) &&
-        !blob_writer_new(table->store, &name->digest, &made->contents.writer, status))
+    if (is_large(&name->digest) && !make_writer(table, made, status))
         goto fail;
     return made;
 
 fail:
     upload_free(made);
     return NULL;
+}
+
+static bool make_writer(struct upload_table *table, struct upload *upload, struct status *status)
+{
+    struct chunk_share *share;
+    if (!blob_writer_new(table->store, &upload->digest, &upload->contents.writer, status) ||
+        !chunk_share_new(&share, status))
+        return false;
+    blob_writer_set_share(upload->contents.writer, share);
+    chunk_share_unref(share);
+    return true;
 }
 
 /* Of one that is in no list. */
@@ -375,18 +384,22 @@ static bool admit_locked(struct upload_table *table,
                          struct status *status)
 {
     const int64_t now_ns = clock_monotonic_ns(table->clock);
-    const bool large = upload->contents.writer != NULL;
-    if (large &&
-        !upload_group_join(table->groups, &upload->digest, name_hash(table, &upload->digest, ""),
-                           &stream->member, now_ns, status))
-        return false;
+    struct blob_writer *const writer = upload->contents.writer;
+    if (writer) {
+        if (!upload_group_join(table->groups, &upload->digest,
+                               name_hash(table, &upload->digest, ""), &stream->member, now_ns,
+                               status))
+            return false;
+        blob_writer_set_share(writer,
+                              upload_group_share(&stream->member, blob_writer_share(writer)));
+    }
     if (stream->member.role == UPLOAD_ROLE_FOLLOWER)
         metrics_add(table->metrics, METRIC_UPLOADS_JOINED, 1);
     stream->table = table;
     stream->upload = upload;
     upload->owner = stream;
     upload->used_ns = now_ns;
-    list_add_locked(table, upload, large ? LIST_AWAKE : LIST_SMALL);
+    list_add_locked(table, upload, writer ? LIST_AWAKE : LIST_SMALL);
     return true;
 }
 
@@ -526,8 +539,9 @@ static struct upload_contents let_go_locked(struct upload_table *table,
         if (upload->ended) {
             free_if_unused(upload);
         } else if (!keep) {
-            status_fail(&upload->why, STATUS_ABORTED,
-                        "another stream of the same resource name has ended this upload; begin at 0");
+            status_fail(
+                &upload->why, STATUS_ABORTED,
+                "another stream of the same resource name has ended this upload; begin at 0");
             contents = end_locked(table, upload);
         }
     }
@@ -746,7 +760,8 @@ static struct upload *oldest_idle_locked(struct upload_table *table,
                                          int64_t now_ns)
 {
     struct upload *upload = table->lists[list].first;
-    while (upload && (upload->busy || (upload->owner && now_ns - upload->used_ns < UPLOADS_IDLE_NS)))
+    while (upload &&
+           (upload->busy || (upload->owner && now_ns - upload->used_ns < UPLOADS_IDLE_NS)))
         upload = upload->next;
     return upload;
 }
@@ -858,9 +873,7 @@ static void unkey_locked(struct upload_table *table, struct upload *upload)
     upload->keyed = false;
 }
 
-static void list_add_locked(struct upload_table *table,
-                            struct upload *upload,
-                            enum list_name name)
+static void list_add_locked(struct upload_table *table, struct upload *upload, enum list_name name)
 {
     struct upload_list *const list = &table->lists[name];
     upload->list = name;

@@ -6,7 +6,8 @@
  *
  * Of several uploads of one digest the first leads; the others wait, having read one message, as long as the leader makes
  * progress, and are answered as soon as the blob is there. If the leader stops or fails the next one goes on by itself
- * (server/upload_group.h). Only for blobs of the large lane: small ones cost little twice.
+ * (server/upload_group.h); what any of them has written the others need not write again (store/chunk_share.h). Only for blobs
+ * of the large lane: small ones cost little twice.
  *
  * One stream at a time is inside an upload, from upload_enter() to upload_leave() or upload_close(); outside of that the table may give
  * the upload's memory back (a pooled buffer, by writing what is in it), hand it to a newer stream or let it go.

@@ -13,9 +13,9 @@ enum {
 struct zstd_decoder {
     struct zstd_budget *budget; /* shared */
     uint64_t output_bytes_max;
-    uint64_t output_bytes;   /* decoded so far */
-    size_t charged_bytes;    /* to the budget */
-    ZSTD_DCtx *context;      /* owned */
+    uint64_t output_bytes; /* decoded so far */
+    size_t charged_bytes;  /* to the budget */
+    ZSTD_DCtx *context;    /* owned */
     bool inside_frame;
     bool met_frame;
     bool output_left; /* the last call filled its output, there may be more in the context */

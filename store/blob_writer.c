@@ -9,14 +9,16 @@
 
 struct blob_writer {
     /* Set by blob_writer_new(), never changed. */
-    struct store *store;  /* borrowed */
+    struct store *store; /* borrowed */
     struct digest digest;
     enum lane lane;
 
-    struct hasher *hasher; /* owned */
-    uint64_t offset;       /* bytes taken */
-    struct buffer *buffer; /* owned, or NULL: the bytes that are in no chunk yet */
-    size_t buffered;       /* how many */
+    struct chunk_share *share; /* shared; NULL: nothing is in common */
+    struct hasher *hasher;     /* owned; of the bytes taken */
+    bool checked;              /* the bytes are all in and right; the hasher has finished */
+    uint64_t offset;           /* bytes taken */
+    struct buffer *buffer;     /* owned, or NULL: the bytes that are in no chunk yet */
+    size_t buffered;           /* how many */
 
     struct manifest_chunk *chunks; /* owned */
     size_t chunk_count, chunk_capacity;
@@ -27,8 +29,14 @@ struct blob_writer {
 };
 
 static size_t chunk_bytes(const struct blob_writer *writer);
-static bool append_chunk(struct blob_writer *writer, struct bytes data, struct status *status);
-static bool remember_chunk(struct blob_writer *writer, const struct record *chunk, struct status *status);
+static uint64_t chunks_end(const struct blob_writer *writer);
+static bool append_chunk(struct blob_writer *writer,
+                         struct bytes data,
+                         struct manifest_chunk *placed,
+                         struct status *status);
+static bool remember_chunk(struct blob_writer *writer,
+                           const struct manifest_chunk *placed,
+                           struct status *status);
 static bool check_contents(struct blob_writer *writer, struct status *status);
 static bool flush_buffer(struct blob_writer *writer, struct status *status);
 
@@ -39,7 +47,8 @@ bool blob_writer_new(struct store *store,
 {
     char text[DIGEST_TEXT_BYTES_MAX];
     if ((uint64_t)digest->size_bytes > LIMIT_BLOB_BYTES)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s is larger than the limit of %" PRIu64 " bytes",
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "blob %s is larger than the limit of %" PRIu64 " bytes",
                            digest_text(digest, text), (uint64_t)LIMIT_BLOB_BYTES);
     struct blob_writer *made = calloc(1, sizeof(*made));
     if (made == NULL)
@@ -58,6 +67,7 @@ void blob_writer_free(struct blob_writer *writer)
     if (writer == NULL)
         return;
     buffer_release(writer->buffer);
+    chunk_share_unref(writer->share);
     hasher_free(writer->hasher);
     free(writer->chunks);
     free(writer);
@@ -71,6 +81,18 @@ const struct digest *blob_writer_digest(const struct blob_writer *writer)
 uint64_t blob_writer_offset(const struct blob_writer *writer)
 {
     return writer->offset;
+}
+
+void blob_writer_set_share(struct blob_writer *writer, struct chunk_share *share)
+{
+    chunk_share_ref(share);
+    chunk_share_unref(writer->share);
+    writer->share = share;
+}
+
+struct chunk_share *blob_writer_share(const struct blob_writer *writer)
+{
+    return writer->share;
 }
 
 bool blob_writer_needs_buffer(const struct blob_writer *writer)
@@ -97,60 +119,79 @@ bool blob_writer_append(struct blob_writer *writer, struct bytes data, struct st
     if (data.length == 0)
         return true;
     ASSERT(writer->buffer != NULL);
-    hasher_update(writer->hasher, data);
-    writer->offset += data.length;
     while (data.length > 0) {
         const size_t room = chunk_bytes(writer) - writer->buffered;
         const size_t take = data.length < room ? data.length : room;
         memcpy(writer->buffer->data + writer->buffered, data.data, take);
+        hasher_update(writer->hasher, bytes_of(data.data, take));
         writer->buffered += take;
+        writer->offset += take;
         data = bytes_of(data.data + take, data.length - take);
         /* The last chunk waits for blob_writer_finish(): a blob with the wrong hash need not be written to its end. */
         if (writer->lane == LANE_LARGE && writer->buffered == chunk_bytes(writer) &&
-            (data.length > 0 || writer->offset < (uint64_t)writer->digest.size_bytes) &&
-            !flush_buffer(writer, status))
+            writer->offset < (uint64_t)writer->digest.size_bytes && !flush_buffer(writer, status))
             return false;
     }
     return true;
 }
 
+/* What the buffer's chunk takes. After a short one the next ends where chunks end that were never short, to have those in common. */
 static size_t chunk_bytes(const struct blob_writer *writer)
 {
-    return writer->lane == LANE_LARGE ? (size_t)LIMIT_CHUNK_BYTES : (size_t)LIMIT_SMALL_BLOB_BYTES;
+    if (writer->lane == LANE_SMALL)
+        return (size_t)LIMIT_SMALL_BLOB_BYTES;
+    return (size_t)(LIMIT_CHUNK_BYTES - chunks_end(writer) % LIMIT_CHUNK_BYTES);
+}
+
+/* Where the chunks so far end in the blob. */
+static uint64_t chunks_end(const struct blob_writer *writer)
+{
+    return writer->offset - writer->buffered;
 }
 
 static bool flush_buffer(struct blob_writer *writer, struct status *status)
 {
     if (writer->buffered == 0)
         return true;
-    if (!append_chunk(writer, bytes_of(writer->buffer->data, writer->buffered), status))
+    struct manifest_chunk placed;
+    if (!append_chunk(writer, bytes_of(writer->buffer->data, writer->buffered), &placed, status) ||
+        !remember_chunk(writer, &placed, status))
         return false;
+    FAILPOINT(upload_after_chunk);
     writer->buffered = 0;
     return true;
 }
 
-static bool append_chunk(struct blob_writer *writer, struct bytes data, struct status *status)
+static bool append_chunk(struct blob_writer *writer,
+                         struct bytes data,
+                         struct manifest_chunk *placed,
+                         struct status *status)
 {
-    const uint64_t covered =
-        writer->chunk_count == 0
-            ? 0
-            : writer->chunks[writer->chunk_count - 1].blob_offset + writer->chunks[writer->chunk_count - 1].payload_bytes;
+    struct segment_log *const log = writer->store->logs[LANE_LARGE];
     struct record chunk = {
         .kind = RECORD_CHUNK,
         .digest = writer->digest,
-        .blob_offset = covered,
+        .blob_offset = chunks_end(writer),
         .payload = {.parts = &data, .count = 1},
         .payload_bytes = data.length,
         .payload_crc32c = crc32c(0, data),
     };
+    if (writer->share != NULL) {
+        struct digest prefix = writer->digest;
+        if (!writer->checked)
+            hasher_peek(writer->hasher, &prefix);
+        return chunk_share_append(writer->share, log, &chunk, &prefix, placed, status);
+    }
     struct record *const records[] = {&chunk};
-    if (!segment_log_append(writer->store->logs[LANE_LARGE], records, 1, status))
+    if (!segment_log_append(log, records, 1, status))
         return false;
-    FAILPOINT(upload_after_chunk);
-    return remember_chunk(writer, &chunk, status);
+    *placed = manifest_chunk_of(&chunk);
+    return true;
 }
 
-static bool remember_chunk(struct blob_writer *writer, const struct record *chunk, struct status *status)
+static bool remember_chunk(struct blob_writer *writer,
+                           const struct manifest_chunk *placed,
+                           struct status *status)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
     if (writer->chunk_count == writer->chunk_capacity) {
@@ -160,17 +201,12 @@ static bool remember_chunk(struct blob_writer *writer, const struct record *chun
             grown = realloc(writer->chunks, capacity * sizeof(*grown));
         if (grown == NULL)
             return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                               "blob %s is in %zu chunks: no room for more", digest_text(&writer->digest, text),
-                               writer->chunk_count);
+                               "blob %s is in %zu chunks: no room for more",
+                               digest_text(&writer->digest, text), writer->chunk_count);
         writer->chunks = grown;
         writer->chunk_capacity = capacity;
     }
-    writer->chunks[writer->chunk_count++] = (struct manifest_chunk){
-        .place = place_pack(chunk->place),
-        .blob_offset = chunk->blob_offset,
-        .payload_bytes = (uint32_t)chunk->payload_bytes,
-        .payload_crc32c = chunk->payload_crc32c,
-    };
+    writer->chunks[writer->chunk_count++] = *placed;
     return true;
 }
 
@@ -179,7 +215,8 @@ bool blob_writer_park(struct blob_writer *writer, struct status *status)
     if (writer->buffer == NULL)
         return true;
     if (writer->lane == LANE_SMALL)
-        return status_fail(status, STATUS_FAILED_PRECONDITION, "a blob of the small lane cannot be parked");
+        return status_fail(status, STATUS_FAILED_PRECONDITION,
+                           "a blob of the small lane cannot be parked");
     if (!flush_buffer(writer, status))
         return false;
     buffer_release(writer->buffer);
@@ -197,7 +234,8 @@ bool blob_writer_finish(struct blob_writer *writer,
     writer->record = (struct record){.digest = writer->digest};
     if (writer->lane == LANE_SMALL) {
         writer->record.kind = RECORD_BLOB;
-        writer->payload = bytes_of(writer->buffer == NULL ? NULL : writer->buffer->data, writer->buffered);
+        writer->payload =
+            bytes_of(writer->buffer == NULL ? NULL : writer->buffer->data, writer->buffered);
     } else {
         if (!flush_buffer(writer, status))
             return false;
@@ -217,12 +255,15 @@ static bool check_contents(struct blob_writer *writer, struct status *status)
     char text[DIGEST_TEXT_BYTES_MAX];
     char found_text[DIGEST_TEXT_BYTES_MAX];
     if (writer->offset < (uint64_t)writer->digest.size_bytes)
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s: only %" PRIu64 " bytes were sent",
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "blob %s: only %" PRIu64 " bytes were sent",
                            digest_text(&writer->digest, text), writer->offset);
     struct digest found;
     hasher_finish(writer->hasher, &found);
     if (!digest_equal(&found, &writer->digest))
-        return status_fail(status, STATUS_INVALID_ARGUMENT, "blob %s: the bytes sent have the digest %s",
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "blob %s: the bytes sent have the digest %s",
                            digest_text(&writer->digest, text), digest_text(&found, found_text));
+    writer->checked = true;
     return true;
 }

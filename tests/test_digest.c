@@ -64,6 +64,24 @@ START_TEST(a_list_has_the_digest_of_its_bytes_together)
     }
 END_TEST
 
+START_TEST(a_hasher_that_is_peeked_at_goes_on)
+    {
+        static const char text[] = "the quick brown fox";
+        struct digest peeked, expected;
+        struct hasher *hasher = hasher_new(DIGEST_FUNCTION_SHA256);
+        for (size_t i = 0; i < sizeof(text); i++) {
+            hasher_peek(hasher, &peeked);
+            digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(text, i), &expected);
+            ck_assert(digest_equal(&peeked, &expected));
+            hasher_update(hasher, bytes_of(text + i, 1));
+        }
+        hasher_finish(hasher, &peeked);
+        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(text, sizeof(text)), &expected);
+        ck_assert(digest_equal(&peeked, &expected));
+        hasher_free(hasher);
+    }
+END_TEST
+
 START_TEST(a_hasher_gives_the_same_for_any_pieces_and_after_a_reset)
     {
         uint8_t *data = million_a();
@@ -290,6 +308,7 @@ int main(void)
     tcase_add_test(tests, known_texts_have_their_known_digests);
     tcase_add_test(tests, a_list_has_the_digest_of_its_bytes_together);
     tcase_add_test(tests, a_hasher_gives_the_same_for_any_pieces_and_after_a_reset);
+    tcase_add_test(tests, a_hasher_that_is_peeked_at_goes_on);
     tcase_add_test(tests, threads_hash_at_once);
     tcase_add_test(tests, text_and_digest_convert_both_ways);
     tcase_add_test(tests, text_in_any_other_form_is_an_invalid_argument);
