@@ -136,6 +136,7 @@ START_TEST(stat_refuses_what_is_no_digest_and_too_many)
         ck_assert_ptr_nonnull(strstr(text, "60000"));
         ck_assert_int_eq(stat_all(many, 25000, &response),
                          GRPC_STATUS_OK); /* and its answer fits */
+        ASSERT(response != NULL);
         ck_assert_uint_eq(response->n_places, 25000);
         varve__v1__stat_response__free_unpacked(response, NULL);
         free(many);
