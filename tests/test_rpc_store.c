@@ -93,6 +93,7 @@ START_TEST(stat_tells_where_each_blob_lies_in_the_order_asked)
 
         stat_response *response;
         ck_assert_int_eq(stat_all(pointers, ARRAY_LENGTH(pointers), &response), GRPC_STATUS_OK);
+        ASSERT(response != NULL);
         ck_assert_uint_eq(response->n_places, ARRAY_LENGTH(asked));
         for (size_t i = 0; i < ARRAY_LENGTH(asked); i++)
             ck_assert_str_eq(response->places[i]->digest->hash, hex[i]);
