@@ -446,8 +446,9 @@ static enum upload_turn enter_locked(struct upload_stream *stream, struct status
         *status = upload->why;
         return UPLOAD_LOST;
     }
-    if (upload->owner != stream || upload->busy || stream->member.role == UPLOAD_ROLE_FOLLOWER)
+    if (upload->busy || stream->member.role == UPLOAD_ROLE_FOLLOWER)
         return UPLOAD_WAIT;
+    ASSERT(upload->owner == stream); /* a successor waits only while its owner is inside */
     upload->busy = true;
     stream->inside = true;
     return UPLOAD_ENTERED;

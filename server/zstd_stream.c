@@ -88,10 +88,7 @@ static bool decode(struct zstd_decoder *decoder,
 {
     ASSERT(decoder->output_bytes <= decoder->output_bytes_max);
 
-    /* One byte more than allowed is enough to see that it is too much. */
-    const uint64_t allowed = decoder->output_bytes_max - decoder->output_bytes + 1;
-    ZSTD_outBuffer out = {.dst = decoder->output,
-                          .size = allowed < OUTPUT_BYTES ? (size_t)allowed : OUTPUT_BYTES};
+    ZSTD_outBuffer out = {.dst = decoder->output, .size = OUTPUT_BYTES};
     ZSTD_inBuffer in = {.src = input->data, .size = input->length};
     const size_t result = ZSTD_decompressStream(decoder->context, &out, &in);
     if (ZSTD_isError(result))

@@ -21,7 +21,7 @@ struct zstd_budget {
 struct zstd_decoder;
 
 /*
- * output_bytes_max: more than this is never decoded.
+ * output_bytes_max: more than this is never given out, and the end of it is seen within 128 KiB.
  * Errors: RESOURCE_EXHAUSTED when the budget or memory is used up.
  */
 MUST_CHECK bool zstd_decoder_new(struct zstd_budget *budget,

@@ -736,6 +736,31 @@ START_TEST(byte_stream_tells_siso_the_size_of_the_blob)
     }
 END_TEST
 
+/* All of the blob is there, and still it is no whole number of frames. */
+START_TEST(byte_stream_refuses_zstd_with_the_beginning_of_another_frame)
+    {
+        for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+            struct blob blob = make_blob(i, sizes[i]);
+            const struct bytes frame = compressed(&blob);
+            for (size_t more = 1; more <= 6; more++) {
+                int64_t committed_size;
+                uint8_t *const both = malloc(frame.length + more);
+                ck_assert_ptr_nonnull(both);
+                memcpy(both, frame.data, frame.length);
+                memcpy(both + frame.length, frame.data, more);
+                name_blob(&blob, "u", COMPRESSOR_ZSTD);
+                ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of(both, frame.length + more),
+                                           &committed_size),
+                                 GRPC_STATUS_INVALID_ARGUMENT);
+                ck_assert(!store_has_blob(real.store, &blob.digest));
+                free(both);
+            }
+            free_bytes(frame);
+            free(blob.data);
+        }
+    }
+END_TEST
+
 START_TEST(byte_stream_refuses_zstd_that_decodes_to_another_size)
     {
         struct blob blob = make_blob(1, 3 * MIB);
@@ -919,6 +944,7 @@ int main(void)
     tcase_add_test(tcase, byte_stream_serves_more_uploads_than_there_are_buffers);
     tcase_add_test(tcase, byte_stream_takes_zstd_and_tells_how_many_compressed_bytes_came);
     tcase_add_test(tcase, byte_stream_tells_siso_the_size_of_the_blob);
+    tcase_add_test(tcase, byte_stream_refuses_zstd_with_the_beginning_of_another_frame);
     tcase_add_test(tcase, byte_stream_refuses_zstd_that_decodes_to_another_size);
     tcase_add_test(tcase, byte_stream_gives_zstd_from_any_offset_of_the_plain_blob);
     tcase_add_test(tcase, byte_stream_reads_any_range);
