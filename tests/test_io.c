@@ -502,6 +502,7 @@ START_TEST(each_failure_is_told_with_its_operation)
                 ok = io_lock(rig.io, in(&rig, "LOCK"), &other, &status);
                 break;
             case IO_SIM_CLOSE:
+            case IO_SIM_OTHER:
             case IO_SIM_ANY:
                 break;
             }
