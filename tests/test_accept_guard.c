@@ -100,107 +100,107 @@ static int64_t cpu_ns(void)
 }
 
 START_TEST(port_lives_through_a_shortage_of_descriptors)
-    {
-        int files[DESCRIPTORS];
-        int sockets[10];
-        size_t count = 0;
-        ck_assert(accept_guard_start(10000, 100000, &metrics, &status));
-        ck_assert(is_served());
-        wait_for_no_connection();
+{
+    int files[DESCRIPTORS];
+    int sockets[10];
+    size_t count = 0;
+    ck_assert(accept_guard_start(10000, 100000, &metrics, &status));
+    ck_assert(is_served());
+    wait_for_no_connection();
 
-        /* The clients' sockets first, not connected yet; then everything else that there is. */
-        for (size_t i = 0; i < ARRAY_LENGTH(sockets); i++) {
-            sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            ck_assert_int_ge(sockets[i], 0);
-        }
-        for (int fd; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
-            files[count++] = fd;
-        ck_assert_int_eq(errno, EMFILE);
-        struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_port = htons((uint16_t)front_port(rig.front))};
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        for (size_t i = 0; i < ARRAY_LENGTH(sockets); i++) {
-            ck_assert_int_eq(
-                connect(sockets[i], (struct sockaddr *)(void *)&address, sizeof(address)), 0);
-            ck_assert(!is_greeted(sockets[i]));
-        }
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS_SHED),
-                         (int64_t)ARRAY_LENGTH(sockets));
-
-        /* Nobody is left to be shed: the poller rests, though there still is no descriptor. */
-        const int64_t before_ns = cpu_ns();
-        usleep(300000);
-        ck_assert_int_lt(cpu_ns() - before_ns, 150 * (int64_t)NS_PER_MS);
-
-        for (size_t i = 0; i < count; i++)
-            close(files[i]);
-        for (size_t i = 0; i < ARRAY_LENGTH(sockets); i++)
-            close(sockets[i]);
-        ck_assert(is_served());
+    /* The clients' sockets first, not connected yet; then everything else that there is. */
+    for (size_t i = 0; i < ARRAY_LENGTH(sockets); i++) {
+        sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_ge(sockets[i], 0);
     }
+    for (int fd; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
+        files[count++] = fd;
+    ck_assert_int_eq(errno, EMFILE);
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)front_port(rig.front))};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (size_t i = 0; i < ARRAY_LENGTH(sockets); i++) {
+        ck_assert_int_eq(connect(sockets[i], (struct sockaddr *)(void *)&address, sizeof(address)),
+                         0);
+        ck_assert(!is_greeted(sockets[i]));
+    }
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS_SHED),
+                     (int64_t)ARRAY_LENGTH(sockets));
+
+    /* Nobody is left to be shed: the poller rests, though there still is no descriptor. */
+    const int64_t before_ns = cpu_ns();
+    usleep(300000);
+    ck_assert_int_lt(cpu_ns() - before_ns, 150 * (int64_t)NS_PER_MS);
+
+    for (size_t i = 0; i < count; i++)
+        close(files[i]);
+    for (size_t i = 0; i < ARRAY_LENGTH(sockets); i++)
+        close(sockets[i]);
+    ck_assert(is_served());
+}
 END_TEST
 
 START_TEST(connections_over_the_limit_are_closed_and_later_ones_served)
-    {
-        int fds[CONNECTIONS_MAX];
-        ck_assert(accept_guard_start(CONNECTIONS_MAX, 100000, &metrics, &status));
-        for (int i = 0; i < CONNECTIONS_MAX; i++) {
-            fds[i] = connect_raw();
-            ck_assert(is_greeted(fds[i]));
-        }
-        const int too_many = connect_raw();
-        ck_assert(!is_greeted(too_many));
-        close(too_many);
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS_SHED), 1);
-
-        usleep(20000);
-        accept_guard_step();
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS), CONNECTIONS_MAX);
-        close(fds[0]);
-        bool served = false;
-        for (int i = 0; i < 100 && !served; i++) { /* once the server has noticed */
-            usleep(20000);
-            fds[0] = connect_raw();
-            served = is_greeted(fds[0]);
-            if (!served)
-                close(fds[0]);
-        }
-        ck_assert(served);
-        for (int i = 0; i < CONNECTIONS_MAX; i++)
-            close(fds[i]);
-        wait_for_no_connection();
-        ck_assert(is_served());
+{
+    int fds[CONNECTIONS_MAX];
+    ck_assert(accept_guard_start(CONNECTIONS_MAX, 100000, &metrics, &status));
+    for (int i = 0; i < CONNECTIONS_MAX; i++) {
+        fds[i] = connect_raw();
+        ck_assert(is_greeted(fds[i]));
     }
+    const int too_many = connect_raw();
+    ck_assert(!is_greeted(too_many));
+    close(too_many);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS_SHED), 1);
+
+    usleep(20000);
+    accept_guard_step();
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS), CONNECTIONS_MAX);
+    close(fds[0]);
+    bool served = false;
+    for (int i = 0; i < 100 && !served; i++) { /* once the server has noticed */
+        usleep(20000);
+        fds[0] = connect_raw();
+        served = is_greeted(fds[0]);
+        if (!served)
+            close(fds[0]);
+    }
+    ck_assert(served);
+    for (int i = 0; i < CONNECTIONS_MAX; i++)
+        close(fds[i]);
+    wait_for_no_connection();
+    ck_assert(is_served());
+}
 END_TEST
 
 /* Descriptors below the limit stay free for files. */
 START_TEST(connections_do_not_take_the_last_descriptors)
-    {
-        int fds[DESCRIPTORS];
-        int count = 0;
-        bool greeted = true;
-        ck_assert(accept_guard_start(10000, DESCRIPTORS / 2, &metrics, &status));
-        while (greeted && count < DESCRIPTORS / 2) {
-            fds[count] = connect_raw();
-            greeted = is_greeted(fds[count++]);
-        }
-        ck_assert(!greeted);
-        ck_assert_int_ge(metrics_get(&metrics, METRIC_CONNECTIONS_SHED), 1);
-        const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        ck_assert_int_ge(file, 0);
-        close(file);
-        for (int i = 0; i < count; i++)
-            close(fds[i]);
+{
+    int fds[DESCRIPTORS];
+    int count = 0;
+    bool greeted = true;
+    ck_assert(accept_guard_start(10000, DESCRIPTORS / 2, &metrics, &status));
+    while (greeted && count < DESCRIPTORS / 2) {
+        fds[count] = connect_raw();
+        greeted = is_greeted(fds[count++]);
     }
+    ck_assert(!greeted);
+    ck_assert_int_ge(metrics_get(&metrics, METRIC_CONNECTIONS_SHED), 1);
+    const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(file, 0);
+    close(file);
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+}
 END_TEST
 
 START_TEST(closed_descriptor_that_became_a_file_is_no_connection)
-    {
-        ck_assert(accept_guard_start(CONNECTIONS_MAX, 100000, &metrics, &status));
-        for (int i = 0; i < 5 * CONNECTIONS_MAX; i++)
-            ck_assert(is_served()); /* connections come and go, their numbers are used again */
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS_SHED), 0);
-    }
+{
+    ck_assert(accept_guard_start(CONNECTIONS_MAX, 100000, &metrics, &status));
+    for (int i = 0; i < 5 * CONNECTIONS_MAX; i++)
+        ck_assert(is_served()); /* connections come and go, their numbers are used again */
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS_SHED), 0);
+}
 END_TEST
 
 int main(void)

@@ -129,18 +129,18 @@ static const struct batch_packer_limits small_limits = {.batch_bytes_max = 20000
                                                         .batched_blob_bytes_max = 9000};
 
 START_TEST(batches_end_where_encoding_everything_each_time_ends_them)
-    {
-        srand(1);
-        enum { LISTS = 40, ENTRIES = 60 };
-        uint64_t number = 0;
-        for (int list = 0; list < LISTS; list++) {
-            struct digest digests[ENTRIES];
-            const int largest = 1 << (list % 14 + 1);
-            for (size_t i = 0; i < ENTRIES; i++)
-                digests[i] = digest_number(number++, rand() % largest);
-            compare(&small_limits, digests, ENTRIES);
-        }
+{
+    srand(1);
+    enum { LISTS = 40, ENTRIES = 60 };
+    uint64_t number = 0;
+    for (int list = 0; list < LISTS; list++) {
+        struct digest digests[ENTRIES];
+        const int largest = 1 << (list % 14 + 1);
+        for (size_t i = 0; i < ENTRIES; i++)
+            digests[i] = digest_number(number++, rand() % largest);
+        compare(&small_limits, digests, ENTRIES);
     }
+}
 END_TEST
 
 /*
@@ -148,184 +148,181 @@ END_TEST
  * grow.
  */
 START_TEST(one_byte_decides_at_every_boundary)
-    {
-        const int64_t room = 20000 - 2 * 256;
-        const int64_t firsts[] = {room - 9000, room - 9000 + 1, 8999, 8192, 8191, 128, 127, 1, 0};
-        uint64_t number = 1000;
-        for (size_t i = 0; i < ARRAY_LENGTH(firsts); i++) {
-            for (int64_t off = -2; off <= 2; off++) {
-                const int64_t fill = room - firsts[i] + off;
-                struct digest digests[4];
-                size_t count = 0;
-                digests[count++] = digest_number(number++, firsts[i]);
-                if (fill > 9000) { /* needs a third to get there */
-                    digests[count++] = digest_number(number++, 9000);
-                    digests[count++] =
-                        digest_number(number++, fill - 9000 - 256 > 0 ? fill - 9000 - 256 : 0);
-                } else {
-                    digests[count++] = digest_number(number++, fill);
-                }
-                digests[count++] = digest_number(number++, 0);
-                compare(&small_limits, digests, count);
+{
+    const int64_t room = 20000 - 2 * 256;
+    const int64_t firsts[] = {room - 9000, room - 9000 + 1, 8999, 8192, 8191, 128, 127, 1, 0};
+    uint64_t number = 1000;
+    for (size_t i = 0; i < ARRAY_LENGTH(firsts); i++) {
+        for (int64_t off = -2; off <= 2; off++) {
+            const int64_t fill = room - firsts[i] + off;
+            struct digest digests[4];
+            size_t count = 0;
+            digests[count++] = digest_number(number++, firsts[i]);
+            if (fill > 9000) { /* needs a third to get there */
+                digests[count++] = digest_number(number++, 9000);
+                digests[count++] =
+                    digest_number(number++, fill - 9000 - 256 > 0 ? fill - 9000 - 256 : 0);
+            } else {
+                digests[count++] = digest_number(number++, fill);
             }
+            digests[count++] = digest_number(number++, 0);
+            compare(&small_limits, digests, count);
         }
     }
+}
 END_TEST
 
 START_TEST(a_batch_of_the_real_size_ends_at_three_mebibytes)
-    {
-        const struct batch_packer_limits limits = batch_packer_limits_default();
-        ck_assert_uint_eq(limits.batch_bytes_max, 3 << 20);
-        ck_assert_uint_eq(limits.entry_overhead_bytes, 256);
-        ck_assert_uint_eq(limits.batched_blob_bytes_max, 128 << 10);
-        enum { ENTRIES = 30 };
-        struct digest digests[ENTRIES];
-        for (size_t i = 0; i < ENTRIES; i++) /* 23 of these and a rest fill a batch to the byte */
-            digests[i] = digest_number(i, (3 << 20) / 24 - 256 + (i % 7 == 0 ? 1 : 0) -
-                                              (i % 11 == 0 ? 1 : 0));
-        compare(&limits, digests, ENTRIES);
-        for (size_t i = 0; i < ENTRIES; i++)
-            digests[i] = digest_number(i, (3 << 20) / 24 - 256);
-        compare(&limits, digests, ENTRIES);
-    }
+{
+    const struct batch_packer_limits limits = batch_packer_limits_default();
+    ck_assert_uint_eq(limits.batch_bytes_max, 3 << 20);
+    ck_assert_uint_eq(limits.entry_overhead_bytes, 256);
+    ck_assert_uint_eq(limits.batched_blob_bytes_max, 128 << 10);
+    enum { ENTRIES = 30 };
+    struct digest digests[ENTRIES];
+    for (size_t i = 0; i < ENTRIES; i++) /* 23 of these and a rest fill a batch to the byte */
+        digests[i] =
+            digest_number(i, (3 << 20) / 24 - 256 + (i % 7 == 0 ? 1 : 0) - (i % 11 == 0 ? 1 : 0));
+    compare(&limits, digests, ENTRIES);
+    for (size_t i = 0; i < ENTRIES; i++)
+        digests[i] = digest_number(i, (3 << 20) / 24 - 256);
+    compare(&limits, digests, ENTRIES);
+}
 END_TEST
 
 START_TEST(a_full_batch_is_below_what_receivers_take_also_when_its_blobs_are_empty)
-    {
-        const struct batch_packer_limits limits = batch_packer_limits_default();
-        struct batch_packer *packer;
-        struct status status = {0};
-        ck_assert(batch_packer_new(&limits, &packer, &status));
-        size_t encoded =
-            batch_update_frame_bytes(bytes_of_string("an-instance-name"), DIGEST_FUNCTION_SHA256);
-        for (uint64_t number = 0;; number++) {
-            const struct digest digest = digest_number(number, 0);
-            enum batch_verdict verdict;
-            ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-            if (verdict == BATCH_FULL)
-                break;
-            encoded += batch_update_entry_bytes(&digest);
-        }
-        ck_assert_uint_eq(batch_packer_count(packer), (3 << 20) / 256);
-        ck_assert_uint_lt(encoded, 4 << 20);
-        batch_packer_free(packer);
+{
+    const struct batch_packer_limits limits = batch_packer_limits_default();
+    struct batch_packer *packer;
+    struct status status = {0};
+    ck_assert(batch_packer_new(&limits, &packer, &status));
+    size_t encoded =
+        batch_update_frame_bytes(bytes_of_string("an-instance-name"), DIGEST_FUNCTION_SHA256);
+    for (uint64_t number = 0;; number++) {
+        const struct digest digest = digest_number(number, 0);
+        enum batch_verdict verdict;
+        ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+        if (verdict == BATCH_FULL)
+            break;
+        encoded += batch_update_entry_bytes(&digest);
     }
+    ck_assert_uint_eq(batch_packer_count(packer), (3 << 20) / 256);
+    ck_assert_uint_lt(encoded, 4 << 20);
+    batch_packer_free(packer);
+}
 END_TEST
 
 START_TEST(only_blobs_above_the_threshold_are_streamed)
-    {
-        const struct batch_packer_limits limits = batch_packer_limits_default();
-        struct batch_packer *packer;
-        struct status status = {0};
-        ck_assert(batch_packer_new(&limits, &packer, &status));
-        enum batch_verdict verdict;
-        struct digest digest = digest_number(1, 128 << 10);
-        ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-        ck_assert_int_eq(verdict, BATCH_ADDED);
-        digest = digest_number(2, (128 << 10) + 1);
-        ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-        ck_assert_int_eq(verdict, BATCH_TOO_LARGE);
-        digest = digest_number(3, INT64_MAX);
-        ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-        ck_assert_int_eq(verdict, BATCH_TOO_LARGE);
-        batch_packer_free(packer);
-    }
+{
+    const struct batch_packer_limits limits = batch_packer_limits_default();
+    struct batch_packer *packer;
+    struct status status = {0};
+    ck_assert(batch_packer_new(&limits, &packer, &status));
+    enum batch_verdict verdict;
+    struct digest digest = digest_number(1, 128 << 10);
+    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_ADDED);
+    digest = digest_number(2, (128 << 10) + 1);
+    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_TOO_LARGE);
+    digest = digest_number(3, INT64_MAX);
+    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_TOO_LARGE);
+    batch_packer_free(packer);
+}
 END_TEST
 
 START_TEST(a_digest_is_packed_once_also_over_batches)
-    {
-        struct batch_packer *packer;
-        struct status status = {0};
-        ck_assert(batch_packer_new(&small_limits, &packer, &status));
-        const struct digest digest = digest_number(1, 100);
-        struct digest other_size = digest;
-        other_size.size_bytes = 101;
-        enum batch_verdict verdict;
-        ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-        ck_assert_int_eq(verdict, BATCH_ADDED);
-        ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-        ck_assert_int_eq(verdict, BATCH_DUPLICATE);
-        ck_assert(batch_packer_add(packer, &other_size, NULL, &verdict, &status));
-        ck_assert_int_eq(verdict, BATCH_ADDED);
-        size_t count;
-        free(batch_packer_take(packer, &count));
-        ck_assert_uint_eq(count, 2);
-        ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-        ck_assert_int_eq(verdict, BATCH_DUPLICATE);
-        ck_assert_ptr_null(batch_packer_take(packer, &count));
-        ck_assert_uint_eq(count, 0);
-        batch_packer_free(packer);
-    }
+{
+    struct batch_packer *packer;
+    struct status status = {0};
+    ck_assert(batch_packer_new(&small_limits, &packer, &status));
+    const struct digest digest = digest_number(1, 100);
+    struct digest other_size = digest;
+    other_size.size_bytes = 101;
+    enum batch_verdict verdict;
+    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_ADDED);
+    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_DUPLICATE);
+    ck_assert(batch_packer_add(packer, &other_size, NULL, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_ADDED);
+    size_t count;
+    free(batch_packer_take(packer, &count));
+    ck_assert_uint_eq(count, 2);
+    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_DUPLICATE);
+    ck_assert_ptr_null(batch_packer_take(packer, &count));
+    ck_assert_uint_eq(count, 0);
+    batch_packer_free(packer);
+}
 END_TEST
 
 START_TEST(a_batch_is_handed_over_in_order)
-    {
-        struct batch_packer *packer;
-        struct status status = {0};
-        ck_assert(batch_packer_new(&small_limits, &packer, &status));
-        int marks[70];
-        for (size_t i = 0; i < ARRAY_LENGTH(marks); i++) {
-            const struct digest digest = digest_number(i, 1);
-            enum batch_verdict verdict;
-            ck_assert(batch_packer_add(packer, &digest, &marks[i], &verdict, &status));
-            ck_assert_int_eq(verdict, BATCH_ADDED);
-        }
-        size_t count;
-        void **items = batch_packer_take(packer, &count);
-        ck_assert_uint_eq(count, ARRAY_LENGTH(marks));
-        for (size_t i = 0; i < count; i++)
-            ck_assert_ptr_eq(items[i], &marks[i]);
-        free(items);
-        batch_packer_free(packer);
+{
+    struct batch_packer *packer;
+    struct status status = {0};
+    ck_assert(batch_packer_new(&small_limits, &packer, &status));
+    int marks[70];
+    for (size_t i = 0; i < ARRAY_LENGTH(marks); i++) {
+        const struct digest digest = digest_number(i, 1);
+        enum batch_verdict verdict;
+        ck_assert(batch_packer_add(packer, &digest, &marks[i], &verdict, &status));
+        ck_assert_int_eq(verdict, BATCH_ADDED);
     }
+    size_t count;
+    void **items = batch_packer_take(packer, &count);
+    ck_assert_uint_eq(count, ARRAY_LENGTH(marks));
+    for (size_t i = 0; i < count; i++)
+        ck_assert_ptr_eq(items[i], &marks[i]);
+    free(items);
+    batch_packer_free(packer);
+}
 END_TEST
 
 START_TEST(limits_that_cannot_work_are_refused_when_it_is_made)
-    {
-        const struct batch_packer_limits bad[] = {
-            {.batch_bytes_max = 1000, .entry_overhead_bytes = 256, .batched_blob_bytes_max = 745},
-            {.batch_bytes_max = 255, .entry_overhead_bytes = 256, .batched_blob_bytes_max = 0},
-            {.batch_bytes_max = 1000, .entry_overhead_bytes = 0, .batched_blob_bytes_max = 10},
-            {.batch_bytes_max = 1000,
-             .entry_overhead_bytes = 256,
-             .batched_blob_bytes_max = UINT64_MAX},
-            {.batch_bytes_max = 1000,
-             .entry_overhead_bytes = UINT64_MAX,
-             .batched_blob_bytes_max = 1},
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
-            struct batch_packer *packer;
-            struct status status = {0};
-            ck_assert(!batch_packer_new(&bad[i], &packer, &status));
-            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        }
+{
+    const struct batch_packer_limits bad[] = {
+        {.batch_bytes_max = 1000, .entry_overhead_bytes = 256, .batched_blob_bytes_max = 745},
+        {.batch_bytes_max = 255, .entry_overhead_bytes = 256, .batched_blob_bytes_max = 0},
+        {.batch_bytes_max = 1000, .entry_overhead_bytes = 0, .batched_blob_bytes_max = 10},
+        {.batch_bytes_max = 1000,
+         .entry_overhead_bytes = 256,
+         .batched_blob_bytes_max = UINT64_MAX},
+        {.batch_bytes_max = 1000, .entry_overhead_bytes = UINT64_MAX, .batched_blob_bytes_max = 1},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
         struct batch_packer *packer;
         struct status status = {0};
-        const struct batch_packer_limits tight = {
-            .batch_bytes_max = 1000, .entry_overhead_bytes = 256, .batched_blob_bytes_max = 744};
-        ck_assert(batch_packer_new(&tight, &packer, &status));
-        batch_packer_free(packer);
+        ck_assert(!batch_packer_new(&bad[i], &packer, &status));
+        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
     }
+    struct batch_packer *packer;
+    struct status status = {0};
+    const struct batch_packer_limits tight = {
+        .batch_bytes_max = 1000, .entry_overhead_bytes = 256, .batched_blob_bytes_max = 744};
+    ck_assert(batch_packer_new(&tight, &packer, &status));
+    batch_packer_free(packer);
+}
 END_TEST
 
 START_TEST(what_a_server_announces_lowers_the_limits_and_never_makes_them_impossible)
-    {
-        for (int64_t announced = -1; announced < 5 << 20;
-             announced += announced < 2000 ? 1 : 9973) {
-            struct batch_packer_limits limits = batch_packer_limits_default();
-            const bool useful = batch_packer_limits_lower(&limits, announced);
-            ck_assert_int_eq(useful, announced <= 0 || announced > 256);
-            if (!useful)
-                continue;
-            if (announced > 0)
-                ck_assert_uint_le(limits.batch_bytes_max, (uint64_t)announced);
-            struct batch_packer *packer;
-            struct status status = {0};
-            ck_assert_msg(batch_packer_new(&limits, &packer, &status), "%lld: %s",
-                          (long long)announced, status.message);
-            batch_packer_free(packer);
-        }
+{
+    for (int64_t announced = -1; announced < 5 << 20; announced += announced < 2000 ? 1 : 9973) {
+        struct batch_packer_limits limits = batch_packer_limits_default();
+        const bool useful = batch_packer_limits_lower(&limits, announced);
+        ck_assert_int_eq(useful, announced <= 0 || announced > 256);
+        if (!useful)
+            continue;
+        if (announced > 0)
+            ck_assert_uint_le(limits.batch_bytes_max, (uint64_t)announced);
+        struct batch_packer *packer;
+        struct status status = {0};
+        ck_assert_msg(batch_packer_new(&limits, &packer, &status), "%lld: %s", (long long)announced,
+                      status.message);
+        batch_packer_free(packer);
     }
+}
 END_TEST
 
 int main(void)

@@ -61,85 +61,85 @@ static void give(enum budget_half half)
 }
 
 START_TEST(reservation_is_so_small_that_all_calls_can_hold_one)
-    {
-        struct budget *other;
-        struct status status = {0};
-        ck_assert(budget_new(256 * MIB, 4096, &metrics, &other, &status));
-        ck_assert_uint_eq(budget_reservation(other), 32 * KIB);
-        budget_free(other);
-        ck_assert(budget_new(GIB, 16, &metrics, &other, &status));
-        ck_assert_uint_eq(budget_reservation(other), 64 * KIB);
-        budget_free(other);
-        ck_assert(budget_new(16 * MIB, 1000000, &metrics, &other, &status));
-        ck_assert_uint_eq(budget_reservation(other), 4 * KIB);
-        budget_free(other);
-    }
+{
+    struct budget *other;
+    struct status status = {0};
+    ck_assert(budget_new(256 * MIB, 4096, &metrics, &other, &status));
+    ck_assert_uint_eq(budget_reservation(other), 32 * KIB);
+    budget_free(other);
+    ck_assert(budget_new(GIB, 16, &metrics, &other, &status));
+    ck_assert_uint_eq(budget_reservation(other), 64 * KIB);
+    budget_free(other);
+    ck_assert(budget_new(16 * MIB, 1000000, &metrics, &other, &status));
+    ck_assert_uint_eq(budget_reservation(other), 4 * KIB);
+    budget_free(other);
+}
 END_TEST
 
 START_TEST(who_finds_it_used_up_is_granted_in_order)
-    {
-        struct asker askers[8];
-        for (int i = 0; i < 8; i++)
-            ck_assert(take(&askers[i], i, BUDGET_FIRST_MESSAGES) == (i < 4));
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_BUDGET_WAITING), 4);
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_BUDGET_USED), 4 * (int64_t)reservation);
-        for (int i = 0; i < 8; i++) {
-            give(BUDGET_FIRST_MESSAGES);
-            ck_assert_int_eq(granted_count, i < 4 ? i + 1 : 4);
-        }
-        for (int i = 0; i < 4; i++)
-            ck_assert_int_eq(granted_order[i], i + 4);
+{
+    struct asker askers[8];
+    for (int i = 0; i < 8; i++)
+        ck_assert(take(&askers[i], i, BUDGET_FIRST_MESSAGES) == (i < 4));
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_BUDGET_WAITING), 4);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_BUDGET_USED), 4 * (int64_t)reservation);
+    for (int i = 0; i < 8; i++) {
+        give(BUDGET_FIRST_MESSAGES);
+        ck_assert_int_eq(granted_count, i < 4 ? i + 1 : 4);
     }
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(granted_order[i], i + 4);
+}
 END_TEST
 
 START_TEST(message_longer_than_its_reservation_makes_others_wait)
-    {
-        struct asker askers[3];
-        ck_assert(take(&askers[0], 0, BUDGET_FIRST_MESSAGES));
-        budget_correct(budget, BUDGET_FIRST_MESSAGES, reservation,
-                       MIB); /* over the limit: it is there already */
-        ck_assert(!take(&askers[1], 1, BUDGET_FIRST_MESSAGES));
-        ck_assert(!take(&askers[2], 2, BUDGET_FIRST_MESSAGES));
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_BUDGET_USED), MIB);
-        budget_correct(budget, BUDGET_FIRST_MESSAGES, MIB, 0);
-        ck_assert_int_eq(granted_count, 2);
-        give(BUDGET_FIRST_MESSAGES);
-        give(BUDGET_FIRST_MESSAGES);
-    }
+{
+    struct asker askers[3];
+    ck_assert(take(&askers[0], 0, BUDGET_FIRST_MESSAGES));
+    budget_correct(budget, BUDGET_FIRST_MESSAGES, reservation,
+                   MIB); /* over the limit: it is there already */
+    ck_assert(!take(&askers[1], 1, BUDGET_FIRST_MESSAGES));
+    ck_assert(!take(&askers[2], 2, BUDGET_FIRST_MESSAGES));
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_BUDGET_USED), MIB);
+    budget_correct(budget, BUDGET_FIRST_MESSAGES, MIB, 0);
+    ck_assert_int_eq(granted_count, 2);
+    give(BUDGET_FIRST_MESSAGES);
+    give(BUDGET_FIRST_MESSAGES);
+}
 END_TEST
 
 START_TEST(halves_do_not_take_from_each_other)
-    {
-        struct asker askers[3];
-        ck_assert(take(&askers[0], 0, BUDGET_FIRST_MESSAGES));
-        budget_correct(budget, BUDGET_FIRST_MESSAGES, reservation, GIB);
-        ck_assert(!take(&askers[1], 1, BUDGET_FIRST_MESSAGES));
-        ck_assert(take(&askers[2], 2, BUDGET_LATER_MESSAGES));
-        give(BUDGET_LATER_MESSAGES);
-        ck_assert_int_eq(granted_count, 0);
-        budget_correct(budget, BUDGET_FIRST_MESSAGES, GIB, 0);
-        ck_assert_int_eq(granted_count, 1);
-        give(BUDGET_FIRST_MESSAGES);
-    }
+{
+    struct asker askers[3];
+    ck_assert(take(&askers[0], 0, BUDGET_FIRST_MESSAGES));
+    budget_correct(budget, BUDGET_FIRST_MESSAGES, reservation, GIB);
+    ck_assert(!take(&askers[1], 1, BUDGET_FIRST_MESSAGES));
+    ck_assert(take(&askers[2], 2, BUDGET_LATER_MESSAGES));
+    give(BUDGET_LATER_MESSAGES);
+    ck_assert_int_eq(granted_count, 0);
+    budget_correct(budget, BUDGET_FIRST_MESSAGES, GIB, 0);
+    ck_assert_int_eq(granted_count, 1);
+    give(BUDGET_FIRST_MESSAGES);
+}
 END_TEST
 
 START_TEST(cancelled_waiter_is_not_granted_and_those_behind_it_are)
-    {
-        struct asker askers[7];
-        for (int i = 0; i < 7; i++)
-            ck_assert(take(&askers[i], i, BUDGET_FIRST_MESSAGES) == (i < 4));
-        ck_assert(budget_cancel(budget, &askers[5].waiter));
-        ck_assert(!budget_cancel(budget, &askers[5].waiter));
-        for (int i = 0; i < 4; i++)
-            give(BUDGET_FIRST_MESSAGES);
-        ck_assert_int_eq(granted_count, 2);
-        ck_assert_int_eq(granted_order[0], 4);
-        ck_assert_int_eq(granted_order[1], 6);
-        ck_assert(!askers[5].granted);
-        ck_assert(!budget_cancel(budget, &askers[4].waiter)); /* too late */
+{
+    struct asker askers[7];
+    for (int i = 0; i < 7; i++)
+        ck_assert(take(&askers[i], i, BUDGET_FIRST_MESSAGES) == (i < 4));
+    ck_assert(budget_cancel(budget, &askers[5].waiter));
+    ck_assert(!budget_cancel(budget, &askers[5].waiter));
+    for (int i = 0; i < 4; i++)
         give(BUDGET_FIRST_MESSAGES);
-        give(BUDGET_FIRST_MESSAGES);
-    }
+    ck_assert_int_eq(granted_count, 2);
+    ck_assert_int_eq(granted_order[0], 4);
+    ck_assert_int_eq(granted_order[1], 6);
+    ck_assert(!askers[5].granted);
+    ck_assert(!budget_cancel(budget, &askers[4].waiter)); /* too late */
+    give(BUDGET_FIRST_MESSAGES);
+    give(BUDGET_FIRST_MESSAGES);
+}
 END_TEST
 
 /*
@@ -181,16 +181,16 @@ static void race(void *argument)
 }
 
 START_TEST(threads_that_take_wait_cancel_and_give_leave_it_whole)
-    {
-        static struct racer racers[THREADS];
-        struct status status = {0};
-        for (int i = 0; i < THREADS; i++)
-            ck_assert(thread_start(&racers[i].thread, "racer", 0, race, &racers[i], &status));
-        for (int i = 0; i < THREADS; i++) {
-            thread_join(&racers[i].thread);
-            ck_assert_int_gt(racers[i].served, ROUNDS / 2);
-        }
+{
+    static struct racer racers[THREADS];
+    struct status status = {0};
+    for (int i = 0; i < THREADS; i++)
+        ck_assert(thread_start(&racers[i].thread, "racer", 0, race, &racers[i], &status));
+    for (int i = 0; i < THREADS; i++) {
+        thread_join(&racers[i].thread);
+        ck_assert_int_gt(racers[i].served, ROUNDS / 2);
     }
+}
 END_TEST
 
 int main(void)

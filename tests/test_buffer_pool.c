@@ -43,95 +43,95 @@ static void keep(struct buffer_waiter *waiter, struct buffer *buffer)
 }
 
 START_TEST(buffers_are_aligned_distinct_and_bounded)
-    {
-        enum { MAX = 7 };
-        struct buffer_pool *pool = new_pool(MAX);
-        struct buffer *buffers[MAX];
-        for (size_t i = 0; i < MAX; i++) {
-            buffers[i] = buffer_pool_try_take(pool);
-            ck_assert_ptr_nonnull(buffers[i]);
-            ck_assert_uint_eq((uintptr_t)buffers[i]->data % 4096, 0);
-            ck_assert_uint_eq(buffers[i]->capacity_bytes, BUFFER_BYTES);
-            ck_assert_uint_eq(buffer_pool_in_use(pool), i + 1);
-            memset(buffers[i]->data, (int)i, BUFFER_BYTES);
-        }
-        ck_assert_ptr_null(buffer_pool_try_take(pool));
-        for (size_t i = 0; i < MAX; i++)
-            for (size_t at = 0; at < BUFFER_BYTES; at++)
-                if (buffers[i]->data[at] != i)
-                    ck_abort_msg("buffer %zu was written through another", i);
-        for (size_t i = 0; i < MAX; i++)
-            buffer_release(buffers[i]);
-        buffer_release(NULL);
-        ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
-        ck_assert_uint_eq(buffer_pool_max(pool), MAX);
-        buffer_pool_free(pool);
-        buffer_pool_free(NULL);
+{
+    enum { MAX = 7 };
+    struct buffer_pool *pool = new_pool(MAX);
+    struct buffer *buffers[MAX];
+    for (size_t i = 0; i < MAX; i++) {
+        buffers[i] = buffer_pool_try_take(pool);
+        ck_assert_ptr_nonnull(buffers[i]);
+        ck_assert_uint_eq((uintptr_t)buffers[i]->data % 4096, 0);
+        ck_assert_uint_eq(buffers[i]->capacity_bytes, BUFFER_BYTES);
+        ck_assert_uint_eq(buffer_pool_in_use(pool), i + 1);
+        memset(buffers[i]->data, (int)i, BUFFER_BYTES);
     }
+    ck_assert_ptr_null(buffer_pool_try_take(pool));
+    for (size_t i = 0; i < MAX; i++)
+        for (size_t at = 0; at < BUFFER_BYTES; at++)
+            if (buffers[i]->data[at] != i)
+                ck_abort_msg("buffer %zu was written through another", i);
+    for (size_t i = 0; i < MAX; i++)
+        buffer_release(buffers[i]);
+    buffer_release(NULL);
+    ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
+    ck_assert_uint_eq(buffer_pool_max(pool), MAX);
+    buffer_pool_free(pool);
+    buffer_pool_free(NULL);
+}
 END_TEST
 
 START_TEST(waiters_are_served_in_order_and_once)
-    {
-        struct buffer_pool *pool = new_pool(1);
-        int served = 0;
-        struct keeper keepers[4];
-        for (size_t i = 0; i < ARRAY_LENGTH(keepers); i++)
-            keepers[i] = (struct keeper){.waiter = {.ready = keep}, .served = &served};
+{
+    struct buffer_pool *pool = new_pool(1);
+    int served = 0;
+    struct keeper keepers[4];
+    for (size_t i = 0; i < ARRAY_LENGTH(keepers); i++)
+        keepers[i] = (struct keeper){.waiter = {.ready = keep}, .served = &served};
 
-        struct buffer *first = buffer_pool_take(pool, &keepers[0].waiter);
-        ck_assert_ptr_nonnull(first);
-        ck_assert(!keepers[0].waiter.queued);
-        for (size_t i = 0; i < ARRAY_LENGTH(keepers); i++)
-            ck_assert_ptr_null(buffer_pool_take(pool, &keepers[i].waiter));
+    struct buffer *first = buffer_pool_take(pool, &keepers[0].waiter);
+    ck_assert_ptr_nonnull(first);
+    ck_assert(!keepers[0].waiter.queued);
+    for (size_t i = 0; i < ARRAY_LENGTH(keepers); i++)
+        ck_assert_ptr_null(buffer_pool_take(pool, &keepers[i].waiter));
 
-        buffer_release(first);
-        for (size_t i = 0; i < ARRAY_LENGTH(keepers); i++) {
-            ck_assert_int_eq(keepers[i].order, (int)i + 1);
-            ck_assert_uint_eq(buffer_pool_in_use(pool), 1);
-            ck_assert_ptr_null(buffer_pool_try_take(pool));
-            struct buffer *buffer = keepers[i].buffer;
-            keepers[i].buffer = NULL;
-            buffer_release(buffer);
-        }
-        ck_assert_int_eq(served, 4);
-        ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
-        buffer_pool_free(pool);
+    buffer_release(first);
+    for (size_t i = 0; i < ARRAY_LENGTH(keepers); i++) {
+        ck_assert_int_eq(keepers[i].order, (int)i + 1);
+        ck_assert_uint_eq(buffer_pool_in_use(pool), 1);
+        ck_assert_ptr_null(buffer_pool_try_take(pool));
+        struct buffer *buffer = keepers[i].buffer;
+        keepers[i].buffer = NULL;
+        buffer_release(buffer);
     }
+    ck_assert_int_eq(served, 4);
+    ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
+    buffer_pool_free(pool);
+}
 END_TEST
 
 START_TEST(a_cancelled_waiter_is_passed_over)
-    {
-        /* Every one of three in turn, and all of them. */
-        for (unsigned int cancelled = 0; cancelled < 8; cancelled++) {
-            struct buffer_pool *pool = new_pool(1);
-            int served = 0;
-            struct keeper keepers[3];
-            struct buffer *buffer = buffer_pool_try_take(pool);
-            for (size_t i = 0; i < 3; i++) {
-                keepers[i] = (struct keeper){.waiter = {.ready = keep}, .served = &served};
-                ck_assert_ptr_null(buffer_pool_take(pool, &keepers[i].waiter));
-            }
-            for (unsigned int i = 0; i < 3; i++) {
-                if ((cancelled >> i & 1) != 0) {
-                    ck_assert(buffer_pool_cancel(pool, &keepers[i].waiter));
-                    ck_assert(!buffer_pool_cancel(pool, &keepers[i].waiter));
-                }
-            }
-            int expected = 0;
-            for (unsigned int i = 0; i < 3; i++) {
-                if ((cancelled >> i & 1) != 0)
-                    continue;
-                buffer_release(buffer);
-                ck_assert_int_eq(keepers[i].order, ++expected);
-                ck_assert(!buffer_pool_cancel(pool, &keepers[i].waiter));
-                buffer = keepers[i].buffer;
-            }
-            ck_assert_int_eq(served, expected);
-            buffer_release(buffer);
-            ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
-            buffer_pool_free(pool);
+{
+    /* Every one of three in turn, and all of them. */
+    for (unsigned int cancelled = 0; cancelled < 8; cancelled++) {
+        struct buffer_pool *pool = new_pool(1);
+        int served = 0;
+        struct keeper keepers[3];
+        struct buffer *buffer = buffer_pool_try_take(pool);
+        for (size_t i = 0; i < 3; i++) {
+            keepers[i] = (struct keeper){.waiter = {.ready = keep}, .served = &served};
+            ck_assert_ptr_null(buffer_pool_take(pool, &keepers[i].waiter));
         }
+        for (unsigned int i = 0; i < 3; i++) {
+            if ((cancelled >> i & 1) != 0) {
+                ck_assert(buffer_pool_cancel(pool, &keepers[i].waiter));
+                ck_assert(!buffer_pool_cancel(pool, &keepers[i].waiter));
+            }
+        }
+        int expected = 0;
+        for (unsigned int i = 0; i < 3; i++) {
+            if ((cancelled >> i & 1) != 0)
+                continue;
+            buffer_release(buffer);
+            ck_assert_int_eq(keepers[i].order, ++expected);
+            ck_assert(!buffer_pool_cancel(pool, &keepers[i].waiter));
+            buffer = keepers[i].buffer;
+        }
+        ck_assert_int_eq(served, expected);
+        buffer_release(buffer);
+        ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
+        buffer_pool_free(pool);
     }
+}
 END_TEST
 
 static void give_back_at_once(struct buffer_waiter *waiter, struct buffer *buffer)
@@ -143,27 +143,27 @@ static void give_back_at_once(struct buffer_waiter *waiter, struct buffer *buffe
 
 /* So many that calling each from within the last would take more stack than there is. */
 START_TEST(a_long_queue_of_waiters_that_give_back_at_once_needs_no_stack)
-    {
-        enum { WAITERS = 200000 };
-        struct buffer_pool *pool = new_pool(1);
-        int served = 0;
-        struct keeper *keepers = calloc(WAITERS, sizeof(*keepers));
-        ck_assert_ptr_nonnull(keepers);
-        struct buffer *buffer = buffer_pool_try_take(pool);
-        for (size_t i = 0; i < WAITERS; i++) {
-            keepers[i] = (struct keeper){.waiter = {.ready = give_back_at_once}, .served = &served};
-            if (buffer_pool_take(pool, &keepers[i].waiter) != NULL)
-                ck_abort_msg("the pool has a second buffer");
-        }
-        buffer_release(buffer);
-        ck_assert_int_eq(served, WAITERS);
-        for (int i = 0; i < WAITERS; i++)
-            if (keepers[i].order != i + 1)
-                ck_abort_msg("waiter %d was served as number %d", i, keepers[i].order);
-        ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
-        free(keepers);
-        buffer_pool_free(pool);
+{
+    enum { WAITERS = 200000 };
+    struct buffer_pool *pool = new_pool(1);
+    int served = 0;
+    struct keeper *keepers = calloc(WAITERS, sizeof(*keepers));
+    ck_assert_ptr_nonnull(keepers);
+    struct buffer *buffer = buffer_pool_try_take(pool);
+    for (size_t i = 0; i < WAITERS; i++) {
+        keepers[i] = (struct keeper){.waiter = {.ready = give_back_at_once}, .served = &served};
+        if (buffer_pool_take(pool, &keepers[i].waiter) != NULL)
+            ck_abort_msg("the pool has a second buffer");
     }
+    buffer_release(buffer);
+    ck_assert_int_eq(served, WAITERS);
+    for (int i = 0; i < WAITERS; i++)
+        if (keepers[i].order != i + 1)
+            ck_abort_msg("waiter %d was served as number %d", i, keepers[i].order);
+    ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
+    free(keepers);
+    buffer_pool_free(pool);
+}
 END_TEST
 
 /* Shared by the threads of one test. */
@@ -237,51 +237,51 @@ static void use_buffers(void *argument)
 }
 
 START_TEST(threads_share_a_small_pool_and_all_get_their_turn)
-    {
-        enum { THREADS = 6, BUFFERS = 2 };
-        struct crowd crowd = {.pool = new_pool(BUFFERS)};
-        struct thread threads[THREADS] = {0};
-        struct status status = {0};
-        for (int i = 0; i < THREADS; i++)
-            ck_assert(thread_start(&threads[i], "user", 0, use_buffers, &crowd, &status));
-        for (int i = 0; i < THREADS; i++)
-            thread_join(&threads[i]);
-        ck_assert_int_eq(atomic_load(&crowd.out), 0);
-        ck_assert_int_le(atomic_load(&crowd.out_max), BUFFERS);
-        ck_assert(!atomic_load(&crowd.shared));
-        ck_assert_uint_eq(buffer_pool_in_use(crowd.pool), 0);
-        buffer_pool_free(crowd.pool);
-    }
+{
+    enum { THREADS = 6, BUFFERS = 2 };
+    struct crowd crowd = {.pool = new_pool(BUFFERS)};
+    struct thread threads[THREADS] = {0};
+    struct status status = {0};
+    for (int i = 0; i < THREADS; i++)
+        ck_assert(thread_start(&threads[i], "user", 0, use_buffers, &crowd, &status));
+    for (int i = 0; i < THREADS; i++)
+        thread_join(&threads[i]);
+    ck_assert_int_eq(atomic_load(&crowd.out), 0);
+    ck_assert_int_le(atomic_load(&crowd.out_max), BUFFERS);
+    ck_assert(!atomic_load(&crowd.shared));
+    ck_assert_uint_eq(buffer_pool_in_use(crowd.pool), 0);
+    buffer_pool_free(crowd.pool);
+}
 END_TEST
 
 START_TEST(a_pool_larger_than_the_address_space_is_refused)
-    {
-        struct buffer_pool *pool = NULL;
-        struct status status = {0};
-        ck_assert(!buffer_pool_new(SIZE_MAX / 2, 4, &pool, &status));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        status = (struct status){0};
-        ck_assert(!buffer_pool_new((size_t)1 << 50, 1, &pool, &status));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-    }
+{
+    struct buffer_pool *pool = NULL;
+    struct status status = {0};
+    ck_assert(!buffer_pool_new(SIZE_MAX / 2, 4, &pool, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    status = (struct status){0};
+    ck_assert(!buffer_pool_new((size_t)1 << 50, 1, &pool, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+}
 END_TEST
 
 START_TEST(a_pool_with_a_buffer_out_is_not_freed)
-    {
-        struct buffer_pool *pool = new_pool(2);
-        ck_assert_ptr_nonnull(buffer_pool_try_take(pool));
-        buffer_pool_free(pool);
-    }
+{
+    struct buffer_pool *pool = new_pool(2);
+    ck_assert_ptr_nonnull(buffer_pool_try_take(pool));
+    buffer_pool_free(pool);
+}
 END_TEST
 
 START_TEST(a_waiter_is_not_queued_twice)
-    {
-        struct buffer_pool *pool = new_pool(1);
-        struct buffer_waiter waiter = {.ready = keep};
-        ck_assert_ptr_nonnull(buffer_pool_try_take(pool));
-        ck_assert_ptr_null(buffer_pool_take(pool, &waiter));
-        ck_assert_ptr_null(buffer_pool_take(pool, &waiter));
-    }
+{
+    struct buffer_pool *pool = new_pool(1);
+    struct buffer_waiter waiter = {.ready = keep};
+    ck_assert_ptr_nonnull(buffer_pool_try_take(pool));
+    ck_assert_ptr_null(buffer_pool_take(pool, &waiter));
+    ck_assert_ptr_null(buffer_pool_take(pool, &waiter));
+}
 END_TEST
 
 int main(void)

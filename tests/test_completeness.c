@@ -99,182 +99,180 @@ static void check(struct bytes result, struct completeness *completeness)
 }
 
 START_TEST(completeness_is_told_only_when_nothing_is_missing)
-    {
-        struct world world;
-        struct completeness completeness;
-        const int left_out = _i;
-        world_make(&world);
-        for (int i = 0; i < BLOBS; i++)
-            if (i != left_out)
-                real_store_put(&real, message_bytes(&world.blobs[i]));
+{
+    struct world world;
+    struct completeness completeness;
+    const int left_out = _i;
+    world_make(&world);
+    for (int i = 0; i < BLOBS; i++)
+        if (i != left_out)
+            real_store_put(&real, message_bytes(&world.blobs[i]));
 
-        check(message_bytes(&world.result), &completeness);
-        ck_assert(!completeness.complete);
-        ck_assert_int_eq(completeness.unusable.code, STATUS_OK);
-        ck_assert_uint_eq(completeness.missing_count, 1);
-        ck_assert(digest_equal(&completeness.missing[0], &world.digests[left_out]));
+    check(message_bytes(&world.result), &completeness);
+    ck_assert(!completeness.complete);
+    ck_assert_int_eq(completeness.unusable.code, STATUS_OK);
+    ck_assert_uint_eq(completeness.missing_count, 1);
+    ck_assert(digest_equal(&completeness.missing[0], &world.digests[left_out]));
 
-        struct status status = {0};
-        char text[DIGEST_TEXT_BYTES_MAX];
-        const struct digest action = digest_of_nothing(1);
-        ck_assert(!completeness_fail(&completeness, &action, &status));
-        ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
-        ck_assert_ptr_nonnull(strstr(status.message, digest_text(&world.digests[left_out], text)));
+    struct status status = {0};
+    char text[DIGEST_TEXT_BYTES_MAX];
+    const struct digest action = digest_of_nothing(1);
+    ck_assert(!completeness_fail(&completeness, &action, &status));
+    ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(status.message, digest_text(&world.digests[left_out], text)));
 
-        real_store_put(&real, message_bytes(&world.blobs[left_out]));
-        check(message_bytes(&world.result), &completeness);
-        ck_assert(completeness.complete);
-        world_free(&world);
-    }
+    real_store_put(&real, message_bytes(&world.blobs[left_out]));
+    check(message_bytes(&world.result), &completeness);
+    ck_assert(completeness.complete);
+    world_free(&world);
+}
 END_TEST
 
 START_TEST(completeness_counts_a_damaged_tree_as_missing_and_takes_it_when_it_is_stored_again)
-    {
-        struct world world;
-        struct completeness completeness;
-        world_make(&world);
-        for (int i = 0; i < BLOBS; i++)
-            real_store_put(&real, message_bytes(&world.blobs[i]));
-        real_store_damage(&real, &world.digests[TREE]);
-        check(message_bytes(&world.result), &completeness);
-        ck_assert(!completeness.complete);
-        ck_assert_uint_eq(completeness.missing_count, 1);
-        ck_assert(!store_has_blob(real.store, &world.digests[TREE]));
+{
+    struct world world;
+    struct completeness completeness;
+    world_make(&world);
+    for (int i = 0; i < BLOBS; i++)
+        real_store_put(&real, message_bytes(&world.blobs[i]));
+    real_store_damage(&real, &world.digests[TREE]);
+    check(message_bytes(&world.result), &completeness);
+    ck_assert(!completeness.complete);
+    ck_assert_uint_eq(completeness.missing_count, 1);
+    ck_assert(!store_has_blob(real.store, &world.digests[TREE]));
 
-        real_store_put(&real, message_bytes(&world.blobs[TREE]));
-        check(message_bytes(&world.result), &completeness);
-        ck_assert(completeness.complete);
-        world_free(&world);
-    }
+    real_store_put(&real, message_bytes(&world.blobs[TREE]));
+    check(message_bytes(&world.result), &completeness);
+    ck_assert(completeness.complete);
+    world_free(&world);
+}
 END_TEST
 
 START_TEST(completeness_of_a_result_that_names_nothing_or_only_the_empty_blob)
-    {
-        struct completeness completeness;
-        struct byte_builder result = {0};
-        check(message_bytes(&result), &completeness);
-        ck_assert(completeness.complete);
+{
+    struct completeness completeness;
+    struct byte_builder result = {0};
+    check(message_bytes(&result), &completeness);
+    ck_assert(completeness.complete);
 
-        struct digest empty;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &empty);
-        result_add_file(&result, "empty", &empty);
-        result_add_directory(&result, "empty directory", NULL, &empty);
-        result_add_directory(&result, "empty tree", &empty, NULL);
-        message_add_digest(&result, 6, &empty);
-        check(message_bytes(&result), &completeness);
-        ck_assert(completeness.complete);
-        byte_builder_free(&result);
-    }
+    struct digest empty;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &empty);
+    result_add_file(&result, "empty", &empty);
+    result_add_directory(&result, "empty directory", NULL, &empty);
+    result_add_directory(&result, "empty tree", &empty, NULL);
+    message_add_digest(&result, 6, &empty);
+    check(message_bytes(&result), &completeness);
+    ck_assert(completeness.complete);
+    byte_builder_free(&result);
+}
 END_TEST
 
 START_TEST(completeness_is_not_given_to_a_tree_that_does_not_parse)
-    {
-        struct completeness completeness;
-        struct byte_builder result = {0};
-        const struct digest tree =
-            real_store_put(&real, bytes_of_string("\xff\xff\xff\xff no Tree"));
-        result_add_directory(&result, "t", &tree, NULL);
-        check(message_bytes(&result), &completeness);
-        ck_assert(!completeness.complete);
-        ck_assert_uint_eq(completeness.missing_count, 0);
-        ck_assert_int_ne(completeness.unusable.code, STATUS_OK);
-        struct status status = {0};
-        const struct digest action = digest_of_nothing(1);
-        ck_assert(!completeness_fail(&completeness, &action, &status));
-        ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
-        byte_builder_free(&result);
-    }
+{
+    struct completeness completeness;
+    struct byte_builder result = {0};
+    const struct digest tree = real_store_put(&real, bytes_of_string("\xff\xff\xff\xff no Tree"));
+    result_add_directory(&result, "t", &tree, NULL);
+    check(message_bytes(&result), &completeness);
+    ck_assert(!completeness.complete);
+    ck_assert_uint_eq(completeness.missing_count, 0);
+    ck_assert_int_ne(completeness.unusable.code, STATUS_OK);
+    struct status status = {0};
+    const struct digest action = digest_of_nothing(1);
+    ck_assert(!completeness_fail(&completeness, &action, &status));
+    ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
+    byte_builder_free(&result);
+}
 END_TEST
 
 START_TEST(completeness_is_not_given_to_a_tree_that_is_too_large_to_be_read)
-    {
-        struct completeness completeness;
-        struct byte_builder result = {0};
-        struct digest tree = digest_of_nothing(1);
-        tree.size_bytes = (int64_t)LIMIT_TREE_BYTES + 1;
-        result_add_directory(&result, "t", &tree, NULL);
-        check(message_bytes(&result), &completeness);
-        ck_assert(!completeness.complete);
-        ck_assert_int_ne(completeness.unusable.code, STATUS_OK);
-        byte_builder_free(&result);
-    }
+{
+    struct completeness completeness;
+    struct byte_builder result = {0};
+    struct digest tree = digest_of_nothing(1);
+    tree.size_bytes = (int64_t)LIMIT_TREE_BYTES + 1;
+    result_add_directory(&result, "t", &tree, NULL);
+    check(message_bytes(&result), &completeness);
+    ck_assert(!completeness.complete);
+    ck_assert_int_ne(completeness.unusable.code, STATUS_OK);
+    byte_builder_free(&result);
+}
 END_TEST
 
 START_TEST(completeness_counts_each_missing_blob_once_and_not_for_ever)
-    {
-        struct completeness completeness;
-        struct byte_builder result = {0};
-        for (uint64_t i = 0; i < 300; i++) {
-            const struct digest digest = digest_of_nothing(i % 100);
-            result_add_file(&result, "f", &digest);
-        }
-        check(message_bytes(&result), &completeness);
-        ck_assert_uint_eq(completeness.missing_count, 100);
-        for (uint64_t i = 0; i < COMPLETENESS_NAMED_MAX; i++) {
-            const struct digest digest = digest_of_nothing(i);
-            ck_assert(digest_equal(&completeness.missing[i], &digest));
-        }
-
-        for (uint64_t i = 0; i < 2 * COMPLETENESS_MISSING_MAX; i++) {
-            const struct digest digest = digest_of_nothing(i);
-            result_add_file(&result, "f", &digest);
-        }
-        check(message_bytes(&result), &completeness);
-        ck_assert(!completeness.complete);
-        ck_assert_uint_eq(completeness.missing_count, COMPLETENESS_MISSING_MAX);
-        byte_builder_free(&result);
+{
+    struct completeness completeness;
+    struct byte_builder result = {0};
+    for (uint64_t i = 0; i < 300; i++) {
+        const struct digest digest = digest_of_nothing(i % 100);
+        result_add_file(&result, "f", &digest);
     }
+    check(message_bytes(&result), &completeness);
+    ck_assert_uint_eq(completeness.missing_count, 100);
+    for (uint64_t i = 0; i < COMPLETENESS_NAMED_MAX; i++) {
+        const struct digest digest = digest_of_nothing(i);
+        ck_assert(digest_equal(&completeness.missing[i], &digest));
+    }
+
+    for (uint64_t i = 0; i < 2 * COMPLETENESS_MISSING_MAX; i++) {
+        const struct digest digest = digest_of_nothing(i);
+        result_add_file(&result, "f", &digest);
+    }
+    check(message_bytes(&result), &completeness);
+    ck_assert(!completeness.complete);
+    ck_assert_uint_eq(completeness.missing_count, COMPLETENESS_MISSING_MAX);
+    byte_builder_free(&result);
+}
 END_TEST
 
 /* 40 levels, each of which names the one below twice: 2^40 paths, 41 directories. */
 START_TEST(completeness_visits_each_directory_once_however_often_it_is_named)
-    {
-        struct completeness completeness;
-        struct byte_builder result = {0};
-        struct digest below;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &below);
-        for (int level = 0; level < 40; level++) {
-            struct byte_builder directory = {0};
-            directory_add_directory(&directory, "l", &below);
-            directory_add_directory(&directory, "r", &below);
-            below = real_store_put(&real, message_bytes(&directory));
-            byte_builder_free(&directory);
-        }
-        result_add_directory(&result, "d", NULL, &below);
-        check(message_bytes(&result), &completeness);
-        ck_assert(completeness.complete);
-        byte_builder_free(&result);
+{
+    struct completeness completeness;
+    struct byte_builder result = {0};
+    struct digest below;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &below);
+    for (int level = 0; level < 40; level++) {
+        struct byte_builder directory = {0};
+        directory_add_directory(&directory, "l", &below);
+        directory_add_directory(&directory, "r", &below);
+        below = real_store_put(&real, message_bytes(&directory));
+        byte_builder_free(&directory);
     }
+    result_add_directory(&result, "d", NULL, &below);
+    check(message_bytes(&result), &completeness);
+    ck_assert(completeness.complete);
+    byte_builder_free(&result);
+}
 END_TEST
 
 START_TEST(completeness_reads_a_tree_of_several_chunks)
-    {
-        struct completeness completeness;
-        struct byte_builder root = {0};
-        struct byte_builder tree = {0};
-        struct byte_builder result = {0};
-        const struct digest file = real_store_put(&real, bytes_of_string("a file"));
-        while (root.length < 2 * MIB)
-            directory_add_file(&root, "a name that is not so short, and here many times over",
-                               &file);
-        message_add_message(&tree, 1, &root);
-        const struct digest whole = real_store_put(&real, message_bytes(&tree));
-        result_add_directory(&result, "t", &whole, NULL);
-        check(message_bytes(&result), &completeness);
-        ck_assert(completeness.complete);
+{
+    struct completeness completeness;
+    struct byte_builder root = {0};
+    struct byte_builder tree = {0};
+    struct byte_builder result = {0};
+    const struct digest file = real_store_put(&real, bytes_of_string("a file"));
+    while (root.length < 2 * MIB)
+        directory_add_file(&root, "a name that is not so short, and here many times over", &file);
+    message_add_message(&tree, 1, &root);
+    const struct digest whole = real_store_put(&real, message_bytes(&tree));
+    result_add_directory(&result, "t", &whole, NULL);
+    check(message_bytes(&result), &completeness);
+    ck_assert(completeness.complete);
 
-        const struct digest nothing = digest_of_nothing(1);
-        struct byte_builder last = {0};
-        directory_add_file(&last, "gone", &nothing);
-        message_add_message(&tree, 2, &last);
-        const struct digest lacking = real_store_put(&real, message_bytes(&tree));
-        result_add_directory(&result, "u", &lacking, NULL);
-        check(message_bytes(&result), &completeness);
-        ck_assert(!completeness.complete);
-        ck_assert(digest_equal(&completeness.missing[0], &nothing));
-        byte_builder_free(&tree);
-        byte_builder_free(&result);
-    }
+    const struct digest nothing = digest_of_nothing(1);
+    struct byte_builder last = {0};
+    directory_add_file(&last, "gone", &nothing);
+    message_add_message(&tree, 2, &last);
+    const struct digest lacking = real_store_put(&real, message_bytes(&tree));
+    result_add_directory(&result, "u", &lacking, NULL);
+    check(message_bytes(&result), &completeness);
+    ck_assert(!completeness.complete);
+    ck_assert(digest_equal(&completeness.missing[0], &nothing));
+    byte_builder_free(&tree);
+    byte_builder_free(&result);
+}
 END_TEST
 
 int main(void)

@@ -79,84 +79,84 @@ static void assert_says(const char *part)
 }
 
 START_TEST(defaults_stand_where_nothing_is_given)
-    {
-        ck_assert_msg(parse("varved --data /tmp/x", ""), "%s", status.message);
-        ck_assert_int_eq(action, CONFIG_RUN);
-        ck_assert_str_eq(config->data, "/tmp/x");
-        ck_assert_uint_eq(config->listen.count, 1);
-        ck_assert_str_eq(config->listen.items[0], "127.0.0.1:8980");
-        ck_assert_str_eq(config->http_listen, "");
-        ck_assert_uint_eq(config->instances.count, 0);
-        ck_assert_uint_eq(config->small_segment_bytes, 256 * MIB);
-        ck_assert_uint_eq(config->large_segment_bytes, GIB);
-        ck_assert_uint_eq(config->max_blob_bytes, LIMIT_BLOB_BYTES);
-        ck_assert_uint_eq(config->buffers, 192);
-        ck_assert_uint_eq(config->request_memory_bytes, 256 * MIB);
-        ck_assert_uint_ge(config->grpc_memory_bytes, 512 * MIB);
-        ck_assert_uint_eq(config->max_calls, 4096);
-        ck_assert_uint_eq(config->max_streams, 256);
-        ck_assert_uint_ge(config->workers, 4);
-        ck_assert_uint_ge(config->pollers, 1);
-        ck_assert_int_eq(config->upload_keep_ns, 600 * NS_PER_S);
-        ck_assert_int_eq(config->drain_ns, 10 * NS_PER_S);
-        ck_assert_int_eq(config->log_level, LOG_LEVEL_INFO);
-    }
+{
+    ck_assert_msg(parse("varved --data /tmp/x", ""), "%s", status.message);
+    ck_assert_int_eq(action, CONFIG_RUN);
+    ck_assert_str_eq(config->data, "/tmp/x");
+    ck_assert_uint_eq(config->listen.count, 1);
+    ck_assert_str_eq(config->listen.items[0], "127.0.0.1:8980");
+    ck_assert_str_eq(config->http_listen, "");
+    ck_assert_uint_eq(config->instances.count, 0);
+    ck_assert_uint_eq(config->small_segment_bytes, 256 * MIB);
+    ck_assert_uint_eq(config->large_segment_bytes, GIB);
+    ck_assert_uint_eq(config->max_blob_bytes, LIMIT_BLOB_BYTES);
+    ck_assert_uint_eq(config->buffers, 192);
+    ck_assert_uint_eq(config->request_memory_bytes, 256 * MIB);
+    ck_assert_uint_ge(config->grpc_memory_bytes, 512 * MIB);
+    ck_assert_uint_eq(config->max_calls, 4096);
+    ck_assert_uint_eq(config->max_streams, 256);
+    ck_assert_uint_ge(config->workers, 4);
+    ck_assert_uint_ge(config->pollers, 1);
+    ck_assert_int_eq(config->upload_keep_ns, 600 * NS_PER_S);
+    ck_assert_int_eq(config->drain_ns, 10 * NS_PER_S);
+    ck_assert_int_eq(config->log_level, LOG_LEVEL_INFO);
+}
 END_TEST
 
 START_TEST(flag_wins_over_environment_and_that_over_the_file)
-    {
-        ck_assert(parse_file("data = /file\nbuffers = 20\nmax-calls = 100\nworkers = 7\n",
-                             "--data /flag --buffers=30",
-                             "VARVE_BUFFERS=40 VARVE_MAX_CALLS=200 HOME=/root VARVE_NOBODY=1"));
-        ck_assert_str_eq(config->data, "/flag");
-        ck_assert_uint_eq(config->buffers, 30);
-        ck_assert_uint_eq(config->max_calls, 200);
-        ck_assert_uint_eq(config->workers, 7);
-    }
+{
+    ck_assert(parse_file("data = /file\nbuffers = 20\nmax-calls = 100\nworkers = 7\n",
+                         "--data /flag --buffers=30",
+                         "VARVE_BUFFERS=40 VARVE_MAX_CALLS=200 HOME=/root VARVE_NOBODY=1"));
+    ck_assert_str_eq(config->data, "/flag");
+    ck_assert_uint_eq(config->buffers, 30);
+    ck_assert_uint_eq(config->max_calls, 200);
+    ck_assert_uint_eq(config->workers, 7);
+}
 END_TEST
 
 START_TEST(file_may_be_named_by_the_environment)
-    {
-        char path[512];
-        char environment[600];
-        write_file("# a comment\n\n  buffers = 21 # another\n\tdata=/x#y\n", path);
-        snprintf(environment, sizeof(environment), "VARVE_CONFIG=%s", path);
-        ck_assert_msg(parse("varved", environment), "%s", status.message);
-        ck_assert_uint_eq(config->buffers, 21);
-        ck_assert_str_eq(config->data, "/x#y"); /* a # within a word is part of it */
-    }
+{
+    char path[512];
+    char environment[600];
+    write_file("# a comment\n\n  buffers = 21 # another\n\tdata=/x#y\n", path);
+    snprintf(environment, sizeof(environment), "VARVE_CONFIG=%s", path);
+    ck_assert_msg(parse("varved", environment), "%s", status.message);
+    ck_assert_uint_eq(config->buffers, 21);
+    ck_assert_str_eq(config->data, "/x#y"); /* a # within a word is part of it */
+}
 END_TEST
 
 START_TEST(list_is_given_by_repetition_or_commas_and_replaced_as_a_whole)
-    {
-        ck_assert(parse(
-            "varved --data x --instance a --instance b,c/d --listen 1.2.3.4:5 --listen unix:/tmp/s",
-            "VARVE_INSTANCE=z"));
-        ck_assert_uint_eq(config->instances.count, 3);
-        ck_assert_str_eq(config->instances.items[2], "c/d");
-        ck_assert_uint_eq(config->listen.count, 2);
-        ck_assert(config_serves_instance(config, bytes_of_string("b")));
-        ck_assert(!config_serves_instance(config, bytes_of_string("z")));
-        ck_assert(!config_serves_instance(config, bytes_of_string("")));
-        ck_assert(parse("varved --data x", ""));
-        ck_assert(config_serves_instance(config, bytes_of_string("z")));
-    }
+{
+    ck_assert(parse(
+        "varved --data x --instance a --instance b,c/d --listen 1.2.3.4:5 --listen unix:/tmp/s",
+        "VARVE_INSTANCE=z"));
+    ck_assert_uint_eq(config->instances.count, 3);
+    ck_assert_str_eq(config->instances.items[2], "c/d");
+    ck_assert_uint_eq(config->listen.count, 2);
+    ck_assert(config_serves_instance(config, bytes_of_string("b")));
+    ck_assert(!config_serves_instance(config, bytes_of_string("z")));
+    ck_assert(!config_serves_instance(config, bytes_of_string("")));
+    ck_assert(parse("varved --data x", ""));
+    ck_assert(config_serves_instance(config, bytes_of_string("z")));
+}
 END_TEST
 
 START_TEST(sizes_times_and_shares_have_units)
-    {
-        ck_assert(parse("varved --data x --small-segment-size 64MiB --large-segment-size=67108864 "
-                        "--upload-keep 90s --drain-time 0 "
-                        "--keepalive 1500ms --request-memory 50% --grpc-memory 2GiB",
-                        ""));
-        ck_assert_uint_eq(config->small_segment_bytes, 64 * MIB);
-        ck_assert_uint_eq(config->large_segment_bytes, 64 * MIB);
-        ck_assert_int_eq(config->upload_keep_ns, 90 * NS_PER_S);
-        ck_assert_int_eq(config->drain_ns, 0);
-        ck_assert_int_eq(config->keepalive_ns, 1500 * (int64_t)NS_PER_MS);
-        ck_assert_uint_gt(config->request_memory_bytes, 64 * MIB);
-        ck_assert_uint_eq(config->grpc_memory_bytes, 2 * GIB);
-    }
+{
+    ck_assert(parse("varved --data x --small-segment-size 64MiB --large-segment-size=67108864 "
+                    "--upload-keep 90s --drain-time 0 "
+                    "--keepalive 1500ms --request-memory 50% --grpc-memory 2GiB",
+                    ""));
+    ck_assert_uint_eq(config->small_segment_bytes, 64 * MIB);
+    ck_assert_uint_eq(config->large_segment_bytes, 64 * MIB);
+    ck_assert_int_eq(config->upload_keep_ns, 90 * NS_PER_S);
+    ck_assert_int_eq(config->drain_ns, 0);
+    ck_assert_int_eq(config->keepalive_ns, 1500 * (int64_t)NS_PER_MS);
+    ck_assert_uint_gt(config->request_memory_bytes, 64 * MIB);
+    ck_assert_uint_eq(config->grpc_memory_bytes, 2 * GIB);
+}
 END_TEST
 
 /* The arguments behind "varved --data x", and what the refusal must say. */
@@ -191,107 +191,107 @@ static const struct {
 };
 
 START_TEST(refusal_names_option_value_source_and_what_is_accepted)
-    {
-        char arguments[512];
-        snprintf(arguments, sizeof(arguments), "varved --data x %s", refusals[_i].arguments);
-        ck_assert(!parse(arguments, ""));
-        ck_assert_ptr_null(config);
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        assert_says(refusals[_i].says);
-    }
+{
+    char arguments[512];
+    snprintf(arguments, sizeof(arguments), "varved --data x %s", refusals[_i].arguments);
+    ck_assert(!parse(arguments, ""));
+    ck_assert_ptr_null(config);
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    assert_says(refusals[_i].says);
+}
 END_TEST
 
 START_TEST(refusal_names_the_environment_variable_or_the_line)
-    {
-        ck_assert(!parse("varved --data x", "VARVE_DRAIN_TIME=soon"));
-        assert_says("option drain-time, value \"soon\" from VARVE_DRAIN_TIME");
-        ck_assert(!parse_file("data = x\n\nbuffers = 1\n", "", ""));
-        assert_says("varve.conf line 3");
-        ck_assert(!parse_file("data = x\nbufers = 10\n", "", ""));
-        assert_says("varve.conf line 2: there is no option \"bufers\"");
-        ck_assert(!parse_file("data\n", "", ""));
-        assert_says("line 1: \"key = value\" is wanted");
-    }
+{
+    ck_assert(!parse("varved --data x", "VARVE_DRAIN_TIME=soon"));
+    assert_says("option drain-time, value \"soon\" from VARVE_DRAIN_TIME");
+    ck_assert(!parse_file("data = x\n\nbuffers = 1\n", "", ""));
+    assert_says("varve.conf line 3");
+    ck_assert(!parse_file("data = x\nbufers = 10\n", "", ""));
+    assert_says("varve.conf line 2: there is no option \"bufers\"");
+    ck_assert(!parse_file("data\n", "", ""));
+    assert_says("line 1: \"key = value\" is wanted");
+}
 END_TEST
 
 START_TEST(data_must_be_given)
-    {
-        ck_assert(!parse("varved", ""));
-        assert_says("--data DIR is needed");
-    }
+{
+    ck_assert(!parse("varved", ""));
+    assert_says("--data DIR is needed");
+}
 END_TEST
 
 START_TEST(help_version_and_check_are_told_apart)
-    {
-        ck_assert(parse("varved --buffers 20 --help", ""));
-        ck_assert_int_eq(action, CONFIG_HELP);
-        ck_assert_ptr_null(config);
-        ck_assert(parse("varved --version", ""));
-        ck_assert_int_eq(action, CONFIG_VERSION);
-        ck_assert(parse("varved --check-config --data x", ""));
-        ck_assert_int_eq(action, CONFIG_CHECK);
-        ck_assert_ptr_nonnull(config);
-    }
+{
+    ck_assert(parse("varved --buffers 20 --help", ""));
+    ck_assert_int_eq(action, CONFIG_HELP);
+    ck_assert_ptr_null(config);
+    ck_assert(parse("varved --version", ""));
+    ck_assert_int_eq(action, CONFIG_VERSION);
+    ck_assert(parse("varved --check-config --data x", ""));
+    ck_assert_int_eq(action, CONFIG_CHECK);
+    ck_assert_ptr_nonnull(config);
+}
 END_TEST
 
 /* What is printed is read back as the same. */
 START_TEST(printed_configuration_is_a_file_that_says_the_same)
-    {
-        char *first = NULL;
-        char *second = NULL;
-        size_t length;
-        ck_assert(parse("varved --data /tmp/y --listen :1,[::1]:2 --instance a,b --upload-keep 61s "
-                        "--small-segment-size 9MiB "
-                        "--request-memory 16777217 --log-level warn",
-                        ""));
-        FILE *to = open_memstream(&first, &length);
-        config_print(config, to);
-        fclose(to);
-        ck_assert_msg(parse_file(first, "", ""), "%s", status.message);
-        to = open_memstream(&second, &length);
-        config_print(config, to);
-        fclose(to);
-        ck_assert_str_eq(first, second);
-        ck_assert_ptr_nonnull(strstr(first, "request-memory = 16777217\n"));
-        ck_assert_ptr_nonnull(strstr(first, "upload-keep = 61s\n"));
-        free(first);
-        free(second);
-    }
+{
+    char *first = NULL;
+    char *second = NULL;
+    size_t length;
+    ck_assert(parse("varved --data /tmp/y --listen :1,[::1]:2 --instance a,b --upload-keep 61s "
+                    "--small-segment-size 9MiB "
+                    "--request-memory 16777217 --log-level warn",
+                    ""));
+    FILE *to = open_memstream(&first, &length);
+    config_print(config, to);
+    fclose(to);
+    ck_assert_msg(parse_file(first, "", ""), "%s", status.message);
+    to = open_memstream(&second, &length);
+    config_print(config, to);
+    fclose(to);
+    ck_assert_str_eq(first, second);
+    ck_assert_ptr_nonnull(strstr(first, "request-memory = 16777217\n"));
+    ck_assert_ptr_nonnull(strstr(first, "upload-keep = 61s\n"));
+    free(first);
+    free(second);
+}
 END_TEST
 
 START_TEST(system_check_wants_a_parent_directory_and_hosts_that_resolve)
-    {
-        char arguments[600];
-        snprintf(arguments, sizeof(arguments), "varved --data %s/store/", directory.path);
-        ck_assert(parse(arguments, ""));
-        ck_assert_msg(config_check_system(config, &status), "%s", status.message);
+{
+    char arguments[600];
+    snprintf(arguments, sizeof(arguments), "varved --data %s/store/", directory.path);
+    ck_assert(parse(arguments, ""));
+    ck_assert_msg(config_check_system(config, &status), "%s", status.message);
 
-        snprintf(arguments, sizeof(arguments), "varved --data %s/no/store", directory.path);
-        ck_assert(parse(arguments, ""));
-        ck_assert(!config_check_system(config, &status));
-        assert_says("/no");
+    snprintf(arguments, sizeof(arguments), "varved --data %s/no/store", directory.path);
+    ck_assert(parse(arguments, ""));
+    ck_assert(!config_check_system(config, &status));
+    assert_says("/no");
 
-        ck_assert(parse("varved --data /tmp/z --listen no-such-host.invalid:80", ""));
-        status = (struct status){0};
-        ck_assert(!config_check_system(config, &status));
-        assert_says("no-such-host.invalid:80");
-    }
+    ck_assert(parse("varved --data /tmp/z --listen no-such-host.invalid:80", ""));
+    status = (struct status){0};
+    ck_assert(!config_check_system(config, &status));
+    assert_says("no-such-host.invalid:80");
+}
 END_TEST
 
 START_TEST(help_tells_every_option_with_its_default)
-    {
-        char *text = NULL;
-        size_t length;
-        FILE *const to = open_memstream(&text, &length);
-        config_print_help(to);
-        fclose(to);
-        static const char *const parts[] = {"--data DIR",      "--small-segment-size SIZE",
-                                            "Default: 256MiB", "--check-config",
-                                            "VARVE_LISTEN",    "2 when the configuration is wrong"};
-        for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
-            ck_assert_ptr_nonnull(strstr(text, parts[i]));
-        free(text);
-    }
+{
+    char *text = NULL;
+    size_t length;
+    FILE *const to = open_memstream(&text, &length);
+    config_print_help(to);
+    fclose(to);
+    static const char *const parts[] = {"--data DIR",      "--small-segment-size SIZE",
+                                        "Default: 256MiB", "--check-config",
+                                        "VARVE_LISTEN",    "2 when the configuration is wrong"};
+    for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
+        ck_assert_ptr_nonnull(strstr(text, parts[i]));
+    free(text);
+}
 END_TEST
 
 int main(void)

@@ -233,51 +233,51 @@ static void behind_every_door(const struct digest *digest,
 /* ---- tests */
 
 START_TEST(empty_blob_is_behind_every_door_of_an_empty_store)
-    {
-        struct digest empty;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &empty);
-        const struct digest action = update_action_result(&empty);
-        behind_every_door(&empty, &action, bytes_of(NULL, 0));
-        byte_stream_write(&empty, bytes_of(NULL, 0));
-        batch_update(&empty, bytes_of(NULL, 0));
-        behind_every_door(&empty, &action, bytes_of(NULL, 0));
-    }
+{
+    struct digest empty;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &empty);
+    const struct digest action = update_action_result(&empty);
+    behind_every_door(&empty, &action, bytes_of(NULL, 0));
+    byte_stream_write(&empty, bytes_of(NULL, 0));
+    batch_update(&empty, bytes_of(NULL, 0));
+    behind_every_door(&empty, &action, bytes_of(NULL, 0));
+}
 END_TEST
 
 /* Each size by each way of writing that takes it. */
 START_TEST(what_one_door_took_every_door_gives_at_once_and_after_a_restart)
-    {
-        static const size_t sizes[] = {10, 1 * MIB, 20 * MIB};
-        enum { WAYS = 2, BLOBS = WAYS * ARRAY_LENGTH(sizes) };
-        struct bytes blobs[BLOBS];
-        struct digest digests[BLOBS];
-        struct digest actions[BLOBS];
-        struct prng prng = {.state = 7};
-        for (size_t i = 0; i < BLOBS; i++) {
-            const size_t size = sizes[i / WAYS];
-            uint8_t *const data = malloc(size);
-            ck_assert_ptr_nonnull(data);
-            for (size_t byte = 0; byte < size; byte++)
-                data[byte] = (uint8_t)prng_next(&prng);
-            blobs[i] = bytes_of(data, size);
-            digest_of_bytes(DIGEST_FUNCTION_SHA256, blobs[i], &digests[i]);
+{
+    static const size_t sizes[] = {10, 1 * MIB, 20 * MIB};
+    enum { WAYS = 2, BLOBS = WAYS * ARRAY_LENGTH(sizes) };
+    struct bytes blobs[BLOBS];
+    struct digest digests[BLOBS];
+    struct digest actions[BLOBS];
+    struct prng prng = {.state = 7};
+    for (size_t i = 0; i < BLOBS; i++) {
+        const size_t size = sizes[i / WAYS];
+        uint8_t *const data = malloc(size);
+        ck_assert_ptr_nonnull(data);
+        for (size_t byte = 0; byte < size; byte++)
+            data[byte] = (uint8_t)prng_next(&prng);
+        blobs[i] = bytes_of(data, size);
+        digest_of_bytes(DIGEST_FUNCTION_SHA256, blobs[i], &digests[i]);
 
-            actions[i] = update_action_result(&digests[i]);
-            ck_assert(!found(&digests[i]));
-            ck_assert_int_eq(get_action_result(&actions[i]), GRPC_STATUS_NOT_FOUND);
-            if (i % WAYS == 0 && size <= LIMIT_BATCH_TOTAL_BYTES)
-                batch_update(&digests[i], blobs[i]);
-            else
-                byte_stream_write(&digests[i], blobs[i]);
-            behind_every_door(&digests[i], &actions[i], blobs[i]);
-        }
-        stop();
-        start();
-        for (size_t i = 0; i < BLOBS; i++) {
-            behind_every_door(&digests[i], &actions[i], blobs[i]);
-            free((void *)(uintptr_t)blobs[i].data);
-        }
+        actions[i] = update_action_result(&digests[i]);
+        ck_assert(!found(&digests[i]));
+        ck_assert_int_eq(get_action_result(&actions[i]), GRPC_STATUS_NOT_FOUND);
+        if (i % WAYS == 0 && size <= LIMIT_BATCH_TOTAL_BYTES)
+            batch_update(&digests[i], blobs[i]);
+        else
+            byte_stream_write(&digests[i], blobs[i]);
+        behind_every_door(&digests[i], &actions[i], blobs[i]);
     }
+    stop();
+    start();
+    for (size_t i = 0; i < BLOBS; i++) {
+        behind_every_door(&digests[i], &actions[i], blobs[i]);
+        free((void *)(uintptr_t)blobs[i].data);
+    }
+}
 END_TEST
 
 /*
@@ -285,37 +285,35 @@ END_TEST
  * survives the refusal.
  */
 START_TEST(batch_limit_in_capabilities_is_the_one_that_is_enforced)
-    {
-        struct byte_builder request = {0};
-        struct byte_builder response =
-            call_ok(REAPI_METHOD("Capabilities/GetCapabilities"), &request);
-        REAPI(ServerCapabilities) *const seen = (void *)protobuf_c_message_unpack(
-            &REAPI_DESCRIPTOR(server_capabilities), NULL, response.length, response.data);
-        ck_assert_ptr_nonnull(seen);
-        const size_t limit = (size_t)seen->cache_capabilities->max_batch_total_size_bytes;
-        ck_assert_uint_gt(limit, 0);
-        protobuf_c_message_free_unpacked(&seen->base, NULL);
-        byte_builder_free(&response);
+{
+    struct byte_builder request = {0};
+    struct byte_builder response = call_ok(REAPI_METHOD("Capabilities/GetCapabilities"), &request);
+    REAPI(ServerCapabilities) *const seen = (void *)protobuf_c_message_unpack(
+        &REAPI_DESCRIPTOR(server_capabilities), NULL, response.length, response.data);
+    ck_assert_ptr_nonnull(seen);
+    const size_t limit = (size_t)seen->cache_capabilities->max_batch_total_size_bytes;
+    ck_assert_uint_gt(limit, 0);
+    protobuf_c_message_free_unpacked(&seen->base, NULL);
+    byte_builder_free(&response);
 
-        uint8_t *const data = calloc(1, limit + 1);
-        ck_assert_ptr_nonnull(data);
-        struct digest digest;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, limit + 1), &digest);
-        struct byte_builder entry = {0};
-        message_add_digest(&entry, 1, &digest);
-        message_add(&entry, 2, bytes_of(data, limit + 1));
-        message_add_message(&request, 2, &entry);
-        ck_assert_int_eq(
-            rpc_unary(&client, BATCH_UPDATE, message_bytes(&request), NULL, NULL, text),
-            GRPC_STATUS_INVALID_ARGUMENT);
-        byte_builder_free(&request);
-        ck_assert(!found(&digest));
+    uint8_t *const data = calloc(1, limit + 1);
+    ck_assert_ptr_nonnull(data);
+    struct digest digest;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, limit + 1), &digest);
+    struct byte_builder entry = {0};
+    message_add_digest(&entry, 1, &digest);
+    message_add(&entry, 2, bytes_of(data, limit + 1));
+    message_add_message(&request, 2, &entry);
+    ck_assert_int_eq(rpc_unary(&client, BATCH_UPDATE, message_bytes(&request), NULL, NULL, text),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    byte_builder_free(&request);
+    ck_assert(!found(&digest));
 
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, limit), &digest);
-        batch_update(&digest, bytes_of(data, limit));
-        batch_read(&digest, bytes_of(data, limit));
-        free(data);
-    }
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, limit), &digest);
+    batch_update(&digest, bytes_of(data, limit));
+    batch_read(&digest, bytes_of(data, limit));
+    free(data);
+}
 END_TEST
 
 int main(void)

@@ -59,69 +59,68 @@ static void check_details(const uint8_t *bytes,
 }
 
 START_TEST(details_name_as_many_missing_blobs_as_fit)
-    {
-        static const int64_t sizes[] = {1, 70000, INT64_MAX};
-        struct digest digests[BLOBS];
-        make_digests(digests, sizes[_i]);
-        struct status status = {0};
-        status_fail(&status, STATUS_FAILED_PRECONDITION, "blobs are missing");
-        size_t told_most = 0;
-        for (size_t count = 0; count <= BLOBS; count++) {
-            /* A block of its own, so that AddressSanitizer sees a write past its end. */
-            uint8_t *const bytes = malloc(ERROR_DETAILS_BYTES_MAX);
-            ck_assert_ptr_nonnull(bytes);
-            size_t told_count;
-            const size_t length =
-                error_details_missing_put(bytes, &status, digests, count, &told_count);
-            ck_assert_uint_le(length, ERROR_DETAILS_BYTES_MAX);
-            ck_assert_uint_le(told_count, count);
-            if (told_count < count) /* one more would not have fitted */
-                ck_assert_uint_gt(length + 120, ERROR_DETAILS_BYTES_MAX);
-            if (told_count > told_most)
-                told_most = told_count;
-            check_details(bytes, length, &status, digests, told_count);
-            free(bytes);
-        }
-        ck_assert_uint_ge(told_most, 35);
-        ck_assert_uint_lt(told_most, BLOBS);
+{
+    static const int64_t sizes[] = {1, 70000, INT64_MAX};
+    struct digest digests[BLOBS];
+    make_digests(digests, sizes[_i]);
+    struct status status = {0};
+    status_fail(&status, STATUS_FAILED_PRECONDITION, "blobs are missing");
+    size_t told_most = 0;
+    for (size_t count = 0; count <= BLOBS; count++) {
+        /* A block of its own, so that AddressSanitizer sees a write past its end. */
+        uint8_t *const bytes = malloc(ERROR_DETAILS_BYTES_MAX);
+        ck_assert_ptr_nonnull(bytes);
+        size_t told_count;
+        const size_t length =
+            error_details_missing_put(bytes, &status, digests, count, &told_count);
+        ck_assert_uint_le(length, ERROR_DETAILS_BYTES_MAX);
+        ck_assert_uint_le(told_count, count);
+        if (told_count < count) /* one more would not have fitted */
+            ck_assert_uint_gt(length + 120, ERROR_DETAILS_BYTES_MAX);
+        if (told_count > told_most)
+            told_most = told_count;
+        check_details(bytes, length, &status, digests, told_count);
+        free(bytes);
     }
+    ck_assert_uint_ge(told_most, 35);
+    ck_assert_uint_lt(told_most, BLOBS);
+}
 END_TEST
 
 START_TEST(details_with_the_longest_message_fit)
-    {
-        struct digest digests[BLOBS];
-        make_digests(digests, 12345);
-        struct status status = {.code = STATUS_FAILED_PRECONDITION};
-        memset(status.message, 'x', sizeof(status.message) - 1);
-        uint8_t bytes[ERROR_DETAILS_BYTES_MAX];
-        size_t told_count;
-        const size_t length =
-            error_details_missing_put(bytes, &status, digests, BLOBS, &told_count);
-        ck_assert_uint_le(length, ERROR_DETAILS_BYTES_MAX);
-        ck_assert_uint_ge(told_count, 35);
-        check_details(bytes, length, &status, digests, told_count);
-    }
+{
+    struct digest digests[BLOBS];
+    make_digests(digests, 12345);
+    struct status status = {.code = STATUS_FAILED_PRECONDITION};
+    memset(status.message, 'x', sizeof(status.message) - 1);
+    uint8_t bytes[ERROR_DETAILS_BYTES_MAX];
+    size_t told_count;
+    const size_t length = error_details_missing_put(bytes, &status, digests, BLOBS, &told_count);
+    ck_assert_uint_le(length, ERROR_DETAILS_BYTES_MAX);
+    ck_assert_uint_ge(told_count, 35);
+    check_details(bytes, length, &status, digests, told_count);
+}
 END_TEST
 
 START_TEST(trailers_with_details_keep_below_8_kib)
-    {
-        /* HTTP/2 counts name, value and 32 bytes for each header. */
-        const size_t details =
-            32 + strlen("grpc-status-details-bin") + (ERROR_DETAILS_BYTES_MAX + 2) / 3 * 4;
-        const size_t message = 32 + strlen("grpc-message") + 3 * (STATUS_MESSAGE_BYTES_MAX - 1);
-        const size_t others = 32 + strlen("grpc-status") + 2 + 32 + strlen(":status") + 3 + 32 +
-                              strlen("content-type") + strlen("application/grpc");
-        ck_assert_uint_le(details + message + others, 8192);
-    }
+{
+    /* HTTP/2 counts name, value and 32 bytes for each header. */
+    const size_t details =
+        32 + strlen("grpc-status-details-bin") + (ERROR_DETAILS_BYTES_MAX + 2) / 3 * 4;
+    const size_t message = 32 + strlen("grpc-message") + 3 * (STATUS_MESSAGE_BYTES_MAX - 1);
+    const size_t others = 32 + strlen("grpc-status") + 2 + 32 + strlen(":status") + 3 + 32 +
+                          strlen("content-type") + strlen("application/grpc");
+    ck_assert_uint_le(details + message + others, 8192);
+}
 END_TEST
 
 START_TEST(details_of_ok_are_a_mistake_of_ours)
-    {
-        const struct status ok = {0};
-        uint8_t bytes[ERROR_DETAILS_BYTES_MAX];
-        size_t told_count;
-        error_details_missing_put(bytes, &ok, NULL, 0, &told_count);
-    }
+{
+    const struct status ok = {0};
+    uint8_t bytes[ERROR_DETAILS_BYTES_MAX];
+    size_t told_count;
+    error_details_missing_put(bytes, &ok, NULL, 0, &told_count);
+}
 END_TEST
 
 int main(void)

@@ -246,95 +246,95 @@ static struct hot_verdict compare_split(enum hot_message kind, struct bytes flat
 }
 
 START_TEST(decoders_read_what_protobuf_c_packed_in_any_parts)
-    {
-        const enum hot_message kind = (enum hot_message)_i;
-        static struct material material;
-        material.prng.state = 1;
-        for (int i = 0; i < 1500; i++) {
-            static struct message message;
-            material_make(&material);
-            make_message[kind](&material, &message);
-            if (i % 2 == 1)
-                add_unknown_fields(&message, &material.prng);
-            const struct hot_verdict verdict =
-                compare_split(kind, bytes_of_message(&message), &material.prng);
-            ck_assert(verdict.ours && verdict.theirs);
-        }
+{
+    const enum hot_message kind = (enum hot_message)_i;
+    static struct material material;
+    material.prng.state = 1;
+    for (int i = 0; i < 1500; i++) {
+        static struct message message;
+        material_make(&material);
+        make_message[kind](&material, &message);
+        if (i % 2 == 1)
+            add_unknown_fields(&message, &material.prng);
+        const struct hot_verdict verdict =
+            compare_split(kind, bytes_of_message(&message), &material.prng);
+        ck_assert(verdict.ours && verdict.theirs);
     }
+}
 END_TEST
 
 START_TEST(decoders_read_a_message_cut_at_every_boundary)
-    {
-        const enum hot_message kind = (enum hot_message)_i;
-        static struct material material;
-        material.prng.state = 2;
-        for (int i = 0; i < 12; i++) {
-            static struct message message;
-            material_make(&material);
-            make_message[kind](&material, &message);
-            const struct bytes flat = bytes_of_message(&message);
-            for (size_t boundary = 0; boundary <= flat.length; boundary++) {
-                struct parts parts;
-                parts_split_at(&parts, flat, boundary);
-                const struct hot_verdict verdict = hot_messages_compare(kind, flat, parts.list);
-                parts_free(&parts);
-                ck_assert(verdict.ours && verdict.theirs);
-            }
+{
+    const enum hot_message kind = (enum hot_message)_i;
+    static struct material material;
+    material.prng.state = 2;
+    for (int i = 0; i < 12; i++) {
+        static struct message message;
+        material_make(&material);
+        make_message[kind](&material, &message);
+        const struct bytes flat = bytes_of_message(&message);
+        for (size_t boundary = 0; boundary <= flat.length; boundary++) {
             struct parts parts;
-            parts_split_fully(&parts, flat);
+            parts_split_at(&parts, flat, boundary);
             const struct hot_verdict verdict = hot_messages_compare(kind, flat, parts.list);
             parts_free(&parts);
             ck_assert(verdict.ours && verdict.theirs);
         }
+        struct parts parts;
+        parts_split_fully(&parts, flat);
+        const struct hot_verdict verdict = hot_messages_compare(kind, flat, parts.list);
+        parts_free(&parts);
+        ck_assert(verdict.ours && verdict.theirs);
     }
+}
 END_TEST
 
 START_TEST(decoders_accept_a_prefix_when_protobuf_c_does)
-    {
-        const enum hot_message kind = (enum hot_message)_i;
-        static struct material material;
-        material.prng.state = 3;
-        size_t refused = 0;
-        for (int i = 0; i < 20; i++) {
-            static struct message message;
-            material_make(&material);
-            make_message[kind](&material, &message);
-            for (size_t length = 0; length < message.length; length++) {
-                const struct bytes flat = bytes_of(message.bytes, length);
-                const struct hot_verdict verdict = compare_split(kind, flat, &material.prng);
-                ck_assert_int_eq(verdict.ours, verdict.theirs);
-                refused += !verdict.ours;
-            }
+{
+    const enum hot_message kind = (enum hot_message)_i;
+    static struct material material;
+    material.prng.state = 3;
+    size_t refused = 0;
+    for (int i = 0; i < 20; i++) {
+        static struct message message;
+        material_make(&material);
+        make_message[kind](&material, &message);
+        for (size_t length = 0; length < message.length; length++) {
+            const struct bytes flat = bytes_of(message.bytes, length);
+            const struct hot_verdict verdict = compare_split(kind, flat, &material.prng);
+            ck_assert_int_eq(verdict.ours, verdict.theirs);
+            refused += !verdict.ours;
         }
-        ck_assert_uint_gt(refused, 100);
     }
+    ck_assert_uint_gt(refused, 100);
+}
 END_TEST
 
 START_TEST(decoders_of_damaged_messages_agree_with_protobuf_c_where_both_accept)
-    {
-        const enum hot_message kind = (enum hot_message)_i;
-        static struct material material;
-        material.prng.state = 4;
-        size_t both = 0;
-        size_t neither = 0;
-        for (int i = 0; i < 5000; i++) {
-            static struct message message;
-            material_make(&material);
-            make_message[kind](&material, &message);
-            if (message.length == 0)
-                continue;
-            for (size_t damages = 1 + prng_below(&material.prng, 3); damages > 0; damages--) {
-                const size_t at = prng_below(&material.prng, message.length);
-                message.bytes[at] = (uint8_t)prng_next(&material.prng);
-            }
-            const struct hot_verdict verdict =
-                compare_split(kind, bytes_of_message(&message), &material.prng);
-            both += verdict.ours && verdict.theirs;
-            neither += !verdict.ours && !verdict.theirs;
+{
+    const enum hot_message kind = (enum hot_message)_i;
+    static struct material material;
+    material.prng.state = 4;
+    size_t both = 0;
+    size_t neither = 0;
+    for (int i = 0; i < 5000; i++) {
+        static struct message message;
+        material_make(&material);
+        make_message[kind](&material, &message);
+        if (message.length == 0)
+            continue;
+        for (size_t damages = 1 + prng_below(&material.prng, 3); damages > 0; damages--) {
+            const size_t at = prng_below(&material.prng, message.length);
+            message.bytes[at] = (uint8_t)prng_next(&material.prng);
         }
-        ck_assert_uint_gt(both, 100);
-        ck_assert_uint_gt(neither, 50);
+        const struct hot_verdict verdict =
+            compare_split(kind, bytes_of_message(&message), &material.prng);
+        both += verdict.ours && verdict.theirs;
+        neither += !verdict.ours && !verdict.theirs;
     }
+    ck_assert_uint_gt(both, 100);
+    ck_assert_uint_gt(neither, 50);
+}
 END_TEST
 
 /* ---- what no encoder writes */
@@ -363,162 +363,162 @@ static struct bytes_list list_of(const struct bytes *bytes)
 }
 
 START_TEST(of_a_scalar_that_comes_twice_the_last_one_counts)
-    {
-        static struct message message;
-        add_string(&message, 1, "first");
-        add_varint(&message, 2, 10);
-        add_varint(&message, 3, 1);
-        add_string(&message, 10, "first data");
-        add_varint(&message, 3, 0);
-        add_string(&message, 10, "last data");
-        add_varint(&message, 2, 20);
-        add_string(&message, 1, "last");
-        const struct bytes flat = bytes_of_message(&message);
-        struct arena arena;
-        struct status status = {0};
-        struct write_request request;
-        arena_init(&arena, 4096);
-        ck_assert(write_request_decode(list_of(&flat), &arena, &request, &status));
-        ck_assert(bytes_equal_string(request.resource_name, "last"));
-        ck_assert_int_eq(request.write_offset, 20);
-        ck_assert(!request.finish_write);
-        ck_assert(bytes_equal_string(wire_span_next(&request.data), "last data"));
-        arena_destroy(&arena);
-    }
+{
+    static struct message message;
+    add_string(&message, 1, "first");
+    add_varint(&message, 2, 10);
+    add_varint(&message, 3, 1);
+    add_string(&message, 10, "first data");
+    add_varint(&message, 3, 0);
+    add_string(&message, 10, "last data");
+    add_varint(&message, 2, 20);
+    add_string(&message, 1, "last");
+    const struct bytes flat = bytes_of_message(&message);
+    struct arena arena;
+    struct status status = {0};
+    struct write_request request;
+    arena_init(&arena, 4096);
+    ck_assert(write_request_decode(list_of(&flat), &arena, &request, &status));
+    ck_assert(bytes_equal_string(request.resource_name, "last"));
+    ck_assert_int_eq(request.write_offset, 20);
+    ck_assert(!request.finish_write);
+    ck_assert(bytes_equal_string(wire_span_next(&request.data), "last data"));
+    arena_destroy(&arena);
+}
 END_TEST
 
 START_TEST(a_digest_in_several_fields_is_the_sum_of_them)
-    {
-        static struct message first;
-        static struct message second;
-        static struct message third;
-        static struct message entry;
-        static struct message whole;
-        add_string(&first, 1, "aa");
-        add_varint(&first, 2, 5);
-        add_string(&second, 1, "bb");
-        add_varint(&third, 2, 0);
-        add_bytes(&entry, 1, bytes_of_message(&first));
-        add_bytes(&entry, 1, bytes_of_message(&second)); /* a new hash, the size stays */
-        add_bytes(&whole, 2, bytes_of_message(&entry));
-        add_bytes(&entry, 1, bytes_of_message(&third)); /* a size of 0 is one, too */
-        add_bytes(&whole, 2, bytes_of_message(&entry));
+{
+    static struct message first;
+    static struct message second;
+    static struct message third;
+    static struct message entry;
+    static struct message whole;
+    add_string(&first, 1, "aa");
+    add_varint(&first, 2, 5);
+    add_string(&second, 1, "bb");
+    add_varint(&third, 2, 0);
+    add_bytes(&entry, 1, bytes_of_message(&first));
+    add_bytes(&entry, 1, bytes_of_message(&second)); /* a new hash, the size stays */
+    add_bytes(&whole, 2, bytes_of_message(&entry));
+    add_bytes(&entry, 1, bytes_of_message(&third)); /* a size of 0 is one, too */
+    add_bytes(&whole, 2, bytes_of_message(&entry));
 
-        const struct bytes flat = bytes_of_message(&whole);
-        struct arena arena;
-        struct status status = {0};
-        struct batch_update_request request;
-        arena_init(&arena, 4096);
-        ck_assert(batch_update_decode(list_of(&flat), &arena, &request, &status));
-        ck_assert_uint_eq(request.entry_count, 2);
-        ck_assert(bytes_equal_string(request.entries[0].digest.hash_hex, "bb"));
-        ck_assert_int_eq(request.entries[0].digest.size_bytes, 5);
-        ck_assert(bytes_equal_string(request.entries[1].digest.hash_hex, "bb"));
-        ck_assert_int_eq(request.entries[1].digest.size_bytes, 0);
-        arena_destroy(&arena);
-    }
+    const struct bytes flat = bytes_of_message(&whole);
+    struct arena arena;
+    struct status status = {0};
+    struct batch_update_request request;
+    arena_init(&arena, 4096);
+    ck_assert(batch_update_decode(list_of(&flat), &arena, &request, &status));
+    ck_assert_uint_eq(request.entry_count, 2);
+    ck_assert(bytes_equal_string(request.entries[0].digest.hash_hex, "bb"));
+    ck_assert_int_eq(request.entries[0].digest.size_bytes, 5);
+    ck_assert(bytes_equal_string(request.entries[1].digest.hash_hex, "bb"));
+    ck_assert_int_eq(request.entries[1].digest.size_bytes, 0);
+    arena_destroy(&arena);
+}
 END_TEST
 
 START_TEST(an_action_result_in_several_fields_is_joined)
-    {
-        static struct message message;
-        add_string(&message, 3, "one");
-        add_varint(&message, 5, 1);
-        add_string(&message, 3, "");
-        add_string(&message, 3, "two");
-        const struct bytes flat = bytes_of_message(&message);
-        struct arena arena;
-        struct status status = {0};
-        struct update_action_result_request request;
-        arena_init(&arena, 4096);
-        ck_assert(update_action_result_decode(list_of(&flat), &arena, &request, &status));
-        ck_assert(request.has_action_result);
-        ck_assert(bytes_equal_string(request.action_result, "onetwo"));
-        ck_assert(!request.has_action_digest);
-        arena_destroy(&arena);
+{
+    static struct message message;
+    add_string(&message, 3, "one");
+    add_varint(&message, 5, 1);
+    add_string(&message, 3, "");
+    add_string(&message, 3, "two");
+    const struct bytes flat = bytes_of_message(&message);
+    struct arena arena;
+    struct status status = {0};
+    struct update_action_result_request request;
+    arena_init(&arena, 4096);
+    ck_assert(update_action_result_decode(list_of(&flat), &arena, &request, &status));
+    ck_assert(request.has_action_result);
+    ck_assert(bytes_equal_string(request.action_result, "onetwo"));
+    ck_assert(!request.has_action_digest);
+    arena_destroy(&arena);
 
-        arena_init(&arena, 5); /* less than the two together */
-        ck_assert(!update_action_result_decode(list_of(&flat), &arena, &request, &status));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        arena_destroy(&arena);
-    }
+    arena_init(&arena, 5); /* less than the two together */
+    ck_assert(!update_action_result_decode(list_of(&flat), &arena, &request, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    arena_destroy(&arena);
+}
 END_TEST
 
 START_TEST(compressors_count_packed_and_one_by_one)
-    {
-        static const struct {
-            const char *bytes;
-            size_t length;
-            bool zstd;
-        } cases[] = {
-            {"\x1a\x01\x01", 3, true},             /* packed: 1 */
-            {"\x1a\x03\x02\x01\x03", 5, true},     /* packed: 2, 1, 3 */
-            {"\x1a\x00", 2, false},                /* packed: none */
-            {"\x1a\x02\x02\x03", 4, false},        /* packed: 2, 3 */
-            {"\x1a\x02\x81\x01", 4, false},        /* packed: 129 */
-            {"\x18\x01", 2, true},                 /* 1 */
-            {"\x18\x01\x18\x00", 4, true},         /* 1, then 0 */
-            {"\x18\x00\x1a\x01\x01", 5, true},     /* 0, then packed: 1 */
-            {"\x1a\x01\x01\x1a\x01\x02", 6, true}, /* packed: 1, then packed: 2 */
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-            const struct bytes flat = bytes_of(cases[i].bytes, cases[i].length);
-            for (size_t boundary = 0; boundary <= flat.length; boundary++) {
-                struct parts parts;
-                struct arena arena;
-                struct status status = {0};
-                struct digests_request request;
-                parts_split_at(&parts, flat, boundary);
-                arena_init(&arena, 4096);
-                ck_assert(batch_read_decode(parts.list, &arena, &request, &status));
-                ck_assert_msg(request.accepts_zstd == cases[i].zstd, "case %zu", i);
-                arena_destroy(&arena);
-                parts_free(&parts);
-            }
-        }
-    }
-END_TEST
-
-START_TEST(find_missing_does_not_take_field_3_for_compressors)
-    {
-        const struct bytes flat = bytes_of("\x18\x01", 2);
-        struct arena arena;
-        struct status status = {0};
-        struct digests_request request;
-        arena_init(&arena, 4096);
-        ck_assert(find_missing_decode(list_of(&flat), &arena, &request, &status));
-        ck_assert_int_eq(request.digest_function, 1);
-        ck_assert(!request.accepts_zstd);
-        arena_destroy(&arena);
-    }
-END_TEST
-
-START_TEST(a_hash_that_is_too_long_is_cut_to_what_no_digest_has)
-    {
-        enum { LENGTH = 5000 };
-        static struct message message;
-        static char hash[LENGTH + 1];
-        memset(hash, 'a', LENGTH);
-        add_string(&message, 1, hash);
-        add_varint(&message, 2, 3);
-        for (size_t boundary = 0; boundary < 300; boundary++) {
+{
+    static const struct {
+        const char *bytes;
+        size_t length;
+        bool zstd;
+    } cases[] = {
+        {"\x1a\x01\x01", 3, true},             /* packed: 1 */
+        {"\x1a\x03\x02\x01\x03", 5, true},     /* packed: 2, 1, 3 */
+        {"\x1a\x00", 2, false},                /* packed: none */
+        {"\x1a\x02\x02\x03", 4, false},        /* packed: 2, 3 */
+        {"\x1a\x02\x81\x01", 4, false},        /* packed: 129 */
+        {"\x18\x01", 2, true},                 /* 1 */
+        {"\x18\x01\x18\x00", 4, true},         /* 1, then 0 */
+        {"\x18\x00\x1a\x01\x01", 5, true},     /* 0, then packed: 1 */
+        {"\x1a\x01\x01\x1a\x01\x02", 6, true}, /* packed: 1, then packed: 2 */
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        const struct bytes flat = bytes_of(cases[i].bytes, cases[i].length);
+        for (size_t boundary = 0; boundary <= flat.length; boundary++) {
             struct parts parts;
             struct arena arena;
             struct status status = {0};
-            struct wire_digest digest;
-            struct digest parsed;
-            parts_split_at(&parts, bytes_of_message(&message), boundary);
+            struct digests_request request;
+            parts_split_at(&parts, flat, boundary);
             arena_init(&arena, 4096);
-            ck_assert(wire_digest_decode(wire_span_of_list(parts.list), &arena, &digest, &status));
-            ck_assert_uint_eq(digest.hash_hex.length, DIGEST_HASH_HEX_MAX + 1);
-            ck_assert_int_eq(digest.hash_hex.data[DIGEST_HASH_HEX_MAX], 'a');
-            ck_assert_int_eq(digest.size_bytes, 3);
-            ck_assert(!digest_parse(DIGEST_FUNCTION_UNKNOWN, digest.hash_hex, 3, &parsed, &status));
-            ck_assert_uint_le(arena.used_bytes, 256);
+            ck_assert(batch_read_decode(parts.list, &arena, &request, &status));
+            ck_assert_msg(request.accepts_zstd == cases[i].zstd, "case %zu", i);
             arena_destroy(&arena);
             parts_free(&parts);
         }
     }
+}
+END_TEST
+
+START_TEST(find_missing_does_not_take_field_3_for_compressors)
+{
+    const struct bytes flat = bytes_of("\x18\x01", 2);
+    struct arena arena;
+    struct status status = {0};
+    struct digests_request request;
+    arena_init(&arena, 4096);
+    ck_assert(find_missing_decode(list_of(&flat), &arena, &request, &status));
+    ck_assert_int_eq(request.digest_function, 1);
+    ck_assert(!request.accepts_zstd);
+    arena_destroy(&arena);
+}
+END_TEST
+
+START_TEST(a_hash_that_is_too_long_is_cut_to_what_no_digest_has)
+{
+    enum { LENGTH = 5000 };
+    static struct message message;
+    static char hash[LENGTH + 1];
+    memset(hash, 'a', LENGTH);
+    add_string(&message, 1, hash);
+    add_varint(&message, 2, 3);
+    for (size_t boundary = 0; boundary < 300; boundary++) {
+        struct parts parts;
+        struct arena arena;
+        struct status status = {0};
+        struct wire_digest digest;
+        struct digest parsed;
+        parts_split_at(&parts, bytes_of_message(&message), boundary);
+        arena_init(&arena, 4096);
+        ck_assert(wire_digest_decode(wire_span_of_list(parts.list), &arena, &digest, &status));
+        ck_assert_uint_eq(digest.hash_hex.length, DIGEST_HASH_HEX_MAX + 1);
+        ck_assert_int_eq(digest.hash_hex.data[DIGEST_HASH_HEX_MAX], 'a');
+        ck_assert_int_eq(digest.size_bytes, 3);
+        ck_assert(!digest_parse(DIGEST_FUNCTION_UNKNOWN, digest.hash_hex, 3, &parsed, &status));
+        ck_assert_uint_le(arena.used_bytes, 256);
+        arena_destroy(&arena);
+        parts_free(&parts);
+    }
+}
 END_TEST
 
 /* A digest in one part is read by another way than one in several. */
@@ -549,99 +549,99 @@ static void check_digest_in_parts(struct bytes flat, bool well_formed)
 }
 
 START_TEST(a_digest_in_one_part_is_read_as_one_in_many)
-    {
-        static const struct {
-            const char *bytes;
-            size_t length;
-            bool well_formed;
-        } cases[] = {
+{
+    static const struct {
+        const char *bytes;
+        size_t length;
+        bool well_formed;
+    } cases[] = {
 #define CASE(well_formed, literal) {literal, sizeof(literal) - 1, well_formed}
-            CASE(true, ""),
-            CASE(true, "\x0a\x00"),
-            CASE(true, "\x0a\x02"
-                       "ab"),
-            CASE(true, "\x10\x05"),
-            CASE(true, "\x10\x05\x0a\x02"
-                       "ab"),
-            CASE(true, "\x0a\x02"
-                       "ab\x10\x05"),
-            CASE(true, "\x0a\x02"
-                       "ab\x10\x00"),
-            CASE(true, "\x0a\x02"
-                       "ab\x10\x80\x00"),
-            CASE(true, "\x0a\x02"
-                       "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
-            CASE(true, "\x0a\x02"
-                       "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
-            CASE(true, "\x0a\x82\x00"
-                       "ab\x10\x05"),
-            CASE(true, "\x0a\x02"
-                       "ab\x10\x05\x10\x06"),
-            CASE(true, "\x0a\x02"
-                       "ab\x10\x05\x0a\x01"
-                       "c"),
-            CASE(true, "\x0a\x02"
-                       "ab\x18\x05"),
-            CASE(true, "\x0a\x02"
-                       "ab\x12\x01"
-                       "c"),
-            CASE(false, "\x0a"),
-            CASE(false, "\x0a\x03"
-                        "ab"),
-            CASE(false, "\x0a\x80\x01"
-                        "ab"),
-            CASE(false, "\x0a\x02"
-                        "ab\x10"),
-            CASE(false, "\x0a\x02"
-                        "ab\x10\x80"),
-            CASE(false, "\x0a\x02"
-                        "ab\x10\x80\x80"),
-            CASE(false, "\x0a\x02"
-                        "ab\x10\x05\x05"),
-            CASE(false, "\x0a\x02"
-                        "ab\x10\x05\x80"),
-            CASE(false, "\x0a\x02"
-                        "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"),
-            CASE(false, "\x0a\x02"
-                        "ab\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"),
-            CASE(false, "\x0a\x02"
-                        "ab\x13\x14"),
+        CASE(true, ""),
+        CASE(true, "\x0a\x00"),
+        CASE(true, "\x0a\x02"
+                   "ab"),
+        CASE(true, "\x10\x05"),
+        CASE(true, "\x10\x05\x0a\x02"
+                   "ab"),
+        CASE(true, "\x0a\x02"
+                   "ab\x10\x05"),
+        CASE(true, "\x0a\x02"
+                   "ab\x10\x00"),
+        CASE(true, "\x0a\x02"
+                   "ab\x10\x80\x00"),
+        CASE(true, "\x0a\x02"
+                   "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        CASE(true, "\x0a\x02"
+                   "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+        CASE(true, "\x0a\x82\x00"
+                   "ab\x10\x05"),
+        CASE(true, "\x0a\x02"
+                   "ab\x10\x05\x10\x06"),
+        CASE(true, "\x0a\x02"
+                   "ab\x10\x05\x0a\x01"
+                   "c"),
+        CASE(true, "\x0a\x02"
+                   "ab\x18\x05"),
+        CASE(true, "\x0a\x02"
+                   "ab\x12\x01"
+                   "c"),
+        CASE(false, "\x0a"),
+        CASE(false, "\x0a\x03"
+                    "ab"),
+        CASE(false, "\x0a\x80\x01"
+                    "ab"),
+        CASE(false, "\x0a\x02"
+                    "ab\x10"),
+        CASE(false, "\x0a\x02"
+                    "ab\x10\x80"),
+        CASE(false, "\x0a\x02"
+                    "ab\x10\x80\x80"),
+        CASE(false, "\x0a\x02"
+                    "ab\x10\x05\x05"),
+        CASE(false, "\x0a\x02"
+                    "ab\x10\x05\x80"),
+        CASE(false, "\x0a\x02"
+                    "ab\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"),
+        CASE(false, "\x0a\x02"
+                    "ab\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"),
+        CASE(false, "\x0a\x02"
+                    "ab\x13\x14"),
 #undef CASE
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
-            check_digest_in_parts(bytes_of(cases[i].bytes, cases[i].length), cases[i].well_formed);
-        for (size_t length = 120; length < 140; length++) {
-            static struct message message;
-            static const uint8_t hash[140] = {'a'};
-            message.length = 0;
-            add_bytes(&message, 1, bytes_of(hash, length));
-            add_varint(&message, 2, 3);
-            check_digest_in_parts(bytes_of_message(&message), true);
-        }
-        /* Would be a hash of 130 bytes, were its length not in the form of two bytes. */
-        static uint8_t cut[160] = {0x0a, 0x82, 0x01, 'a'};
-        check_digest_in_parts(bytes_of(cut, 132), false);
-        check_digest_in_parts(bytes_of(cut, 133), true);
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++)
+        check_digest_in_parts(bytes_of(cases[i].bytes, cases[i].length), cases[i].well_formed);
+    for (size_t length = 120; length < 140; length++) {
+        static struct message message;
+        static const uint8_t hash[140] = {'a'};
+        message.length = 0;
+        add_bytes(&message, 1, bytes_of(hash, length));
+        add_varint(&message, 2, 3);
+        check_digest_in_parts(bytes_of_message(&message), true);
     }
+    /* Would be a hash of 130 bytes, were its length not in the form of two bytes. */
+    static uint8_t cut[160] = {0x0a, 0x82, 0x01, 'a'};
+    check_digest_in_parts(bytes_of(cut, 132), false);
+    check_digest_in_parts(bytes_of(cut, 133), true);
+}
 END_TEST
 
 START_TEST(a_known_field_of_another_wire_type_is_an_unknown_field)
-    {
-        static struct message message;
-        add_varint(&message, 1, 1);
-        add_string(&message, 2, "not a number");
-        add_varint(&message, 10, 1);
-        const struct bytes flat = bytes_of_message(&message);
-        struct arena arena;
-        struct status status = {0};
-        struct write_request request;
-        arena_init(&arena, 4096);
-        ck_assert(write_request_decode(list_of(&flat), &arena, &request, &status));
-        ck_assert_uint_eq(request.resource_name.length, 0);
-        ck_assert_int_eq(request.write_offset, 0);
-        ck_assert_uint_eq(request.data.length, 0);
-        arena_destroy(&arena);
-    }
+{
+    static struct message message;
+    add_varint(&message, 1, 1);
+    add_string(&message, 2, "not a number");
+    add_varint(&message, 10, 1);
+    const struct bytes flat = bytes_of_message(&message);
+    struct arena arena;
+    struct status status = {0};
+    struct write_request request;
+    arena_init(&arena, 4096);
+    ck_assert(write_request_decode(list_of(&flat), &arena, &request, &status));
+    ck_assert_uint_eq(request.resource_name.length, 0);
+    ck_assert_int_eq(request.write_offset, 0);
+    ck_assert_uint_eq(request.data.length, 0);
+    arena_destroy(&arena);
+}
 END_TEST
 
 /* Decodes as each of the messages; all must give this code. */
@@ -682,110 +682,110 @@ static void check_all_refuse(struct bytes flat, enum status_code code, size_t ar
 }
 
 START_TEST(what_is_malformed_is_an_invalid_argument)
-    {
-        static const struct bytes malformed[] = {
-            {(const uint8_t *)"\x0b\x0c", 2},                                      /* a group */
-            {(const uint8_t *)"\x0a\x05xy", 4},                                    /* cut short */
-            {(const uint8_t *)"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11}, /* 2^64 - 1 */
-            {(const uint8_t *)"\x00\x00", 2},                                      /* number 0 */
-            {(const uint8_t *)"\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 12},
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(malformed); i++)
-            check_all_refuse(malformed[i], STATUS_INVALID_ARGUMENT, 4096);
-    }
+{
+    static const struct bytes malformed[] = {
+        {(const uint8_t *)"\x0b\x0c", 2},                                      /* a group */
+        {(const uint8_t *)"\x0a\x05xy", 4},                                    /* cut short */
+        {(const uint8_t *)"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11}, /* 2^64 - 1 */
+        {(const uint8_t *)"\x00\x00", 2},                                      /* number 0 */
+        {(const uint8_t *)"\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", 12},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(malformed); i++)
+        check_all_refuse(malformed[i], STATUS_INVALID_ARGUMENT, 4096);
+}
 END_TEST
 
 START_TEST(a_malformed_message_inside_a_message_is_an_invalid_argument)
-    {
-        struct arena arena;
-        struct status status = {0};
-        struct batch_update_request batch_update;
-        struct digests_request digests;
-        struct update_action_result_request update_action_result;
-        /* A digest whose hash is said to be longer than the digest. */
-        const struct bytes in_digests = bytes_of("\x12\x02\x0a\x09", 4);
-        const struct bytes in_entry = bytes_of("\x12\x04\x0a\x02\x0a\x09", 6);
-        const struct bytes entry_cut = bytes_of("\x12\x02\x12\x09", 4);
-        const struct bytes packed_cut = bytes_of("\x1a\x01\x80", 3);
-        arena_init(&arena, 4096);
-        ck_assert(!find_missing_decode(list_of(&in_digests), &arena, &digests, &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert(!batch_read_decode(list_of(&in_digests), &arena, &digests, &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert(!batch_read_decode(list_of(&packed_cut), &arena, &digests, &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert(!batch_update_decode(list_of(&in_entry), &arena, &batch_update, &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert(!batch_update_decode(list_of(&entry_cut), &arena, &batch_update, &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert(!update_action_result_decode(list_of(&in_digests), &arena, &update_action_result,
-                                               &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        arena_destroy(&arena);
-    }
+{
+    struct arena arena;
+    struct status status = {0};
+    struct batch_update_request batch_update;
+    struct digests_request digests;
+    struct update_action_result_request update_action_result;
+    /* A digest whose hash is said to be longer than the digest. */
+    const struct bytes in_digests = bytes_of("\x12\x02\x0a\x09", 4);
+    const struct bytes in_entry = bytes_of("\x12\x04\x0a\x02\x0a\x09", 6);
+    const struct bytes entry_cut = bytes_of("\x12\x02\x12\x09", 4);
+    const struct bytes packed_cut = bytes_of("\x1a\x01\x80", 3);
+    arena_init(&arena, 4096);
+    ck_assert(!find_missing_decode(list_of(&in_digests), &arena, &digests, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert(!batch_read_decode(list_of(&in_digests), &arena, &digests, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert(!batch_read_decode(list_of(&packed_cut), &arena, &digests, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert(!batch_update_decode(list_of(&in_entry), &arena, &batch_update, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert(!batch_update_decode(list_of(&entry_cut), &arena, &batch_update, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert(
+        !update_action_result_decode(list_of(&in_digests), &arena, &update_action_result, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    arena_destroy(&arena);
+}
 END_TEST
 
 START_TEST(more_entries_than_the_arena_holds_are_too_much)
-    {
-        enum { COUNT = 1000 };
-        static struct message message;
-        for (int i = 0; i < COUNT; i++)
-            add_string(&message, 2, "");
-        const struct bytes flat = bytes_of_message(&message);
-        struct arena arena;
-        struct status status = {0};
-        struct digests_request digests;
-        struct batch_update_request batch_update;
-        arena_init(&arena, COUNT * sizeof(struct wire_digest) - 1);
-        ck_assert(!find_missing_decode(list_of(&flat), &arena, &digests, &status));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        ck_assert(!batch_update_decode(list_of(&flat), &arena, &batch_update, &status));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        arena_destroy(&arena);
+{
+    enum { COUNT = 1000 };
+    static struct message message;
+    for (int i = 0; i < COUNT; i++)
+        add_string(&message, 2, "");
+    const struct bytes flat = bytes_of_message(&message);
+    struct arena arena;
+    struct status status = {0};
+    struct digests_request digests;
+    struct batch_update_request batch_update;
+    arena_init(&arena, COUNT * sizeof(struct wire_digest) - 1);
+    ck_assert(!find_missing_decode(list_of(&flat), &arena, &digests, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert(!batch_update_decode(list_of(&flat), &arena, &batch_update, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    arena_destroy(&arena);
 
-        arena_init(&arena, COUNT * sizeof(struct batch_update_entry) + 16);
-        ck_assert(batch_update_decode(list_of(&flat), &arena, &batch_update, &status));
-        ck_assert_uint_eq(batch_update.entry_count, COUNT);
-        arena_destroy(&arena);
-    }
+    arena_init(&arena, COUNT * sizeof(struct batch_update_entry) + 16);
+    ck_assert(batch_update_decode(list_of(&flat), &arena, &batch_update, &status));
+    ck_assert_uint_eq(batch_update.entry_count, COUNT);
+    arena_destroy(&arena);
+}
 END_TEST
 
 START_TEST(a_hundred_thousand_digests_are_an_ordinary_call)
-    {
-        enum { COUNT = 100000, MESSAGE_BYTES = 8 << 20 };
-        uint8_t *const bytes = malloc(MESSAGE_BYTES);
-        ck_assert_ptr_nonnull(bytes);
-        struct digest digest = {.hash_length = 32, .function = DIGEST_FUNCTION_SHA256};
-        uint8_t *to = bytes;
-        for (uint32_t i = 0; i < COUNT; i++) {
-            memcpy(digest.hash, &i, sizeof(i));
-            digest.size_bytes = i;
-            uint8_t *const start = to;
-            to = find_missing_entry_put(start, &digest);
-            ck_assert_uint_eq((size_t)(to - start), find_missing_entry_size(&digest));
-            ck_assert_uint_lt((size_t)(to - bytes), MESSAGE_BYTES - 512);
-        }
-        struct prng prng = {.state = 6};
-        struct parts parts;
-        parts_split_randomly(&parts, bytes_of(bytes, (size_t)(to - bytes)), &prng);
-        free(bytes);
-
-        struct arena arena;
-        struct status status = {0};
-        struct digests_request request;
-        arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
-        ck_assert(find_missing_decode(parts.list, &arena, &request, &status));
-        ck_assert_uint_eq(request.digest_count, COUNT);
-        for (uint32_t i = 0; i < COUNT; i++) {
-            ck_assert(digest_parse(DIGEST_FUNCTION_SHA256, request.digests[i].hash_hex,
-                                   request.digests[i].size_bytes, &digest, &status));
-            ck_assert_int_eq(digest.size_bytes, i);
-            ck_assert_mem_eq(digest.hash, &i, sizeof(i));
-        }
-        ck_assert_uint_lt(arena.used_bytes, COUNT * 32); /* hashes are not copied */
-        arena_destroy(&arena);
-        parts_free(&parts);
+{
+    enum { COUNT = 100000, MESSAGE_BYTES = 8 << 20 };
+    uint8_t *const bytes = malloc(MESSAGE_BYTES);
+    ck_assert_ptr_nonnull(bytes);
+    struct digest digest = {.hash_length = 32, .function = DIGEST_FUNCTION_SHA256};
+    uint8_t *to = bytes;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        memcpy(digest.hash, &i, sizeof(i));
+        digest.size_bytes = i;
+        uint8_t *const start = to;
+        to = find_missing_entry_put(start, &digest);
+        ck_assert_uint_eq((size_t)(to - start), find_missing_entry_size(&digest));
+        ck_assert_uint_lt((size_t)(to - bytes), MESSAGE_BYTES - 512);
     }
+    struct prng prng = {.state = 6};
+    struct parts parts;
+    parts_split_randomly(&parts, bytes_of(bytes, (size_t)(to - bytes)), &prng);
+    free(bytes);
+
+    struct arena arena;
+    struct status status = {0};
+    struct digests_request request;
+    arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
+    ck_assert(find_missing_decode(parts.list, &arena, &request, &status));
+    ck_assert_uint_eq(request.digest_count, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        ck_assert(digest_parse(DIGEST_FUNCTION_SHA256, request.digests[i].hash_hex,
+                               request.digests[i].size_bytes, &digest, &status));
+        ck_assert_int_eq(digest.size_bytes, i);
+        ck_assert_mem_eq(digest.hash, &i, sizeof(i));
+    }
+    ck_assert_uint_lt(arena.used_bytes, COUNT * 32); /* hashes are not copied */
+    arena_destroy(&arena);
+    parts_free(&parts);
+}
 END_TEST
 
 /* ---- encoders */
@@ -836,200 +836,198 @@ static void check_packs_the_same(const void *unpacked, const uint8_t *bytes, siz
 }
 
 START_TEST(find_missing_responses_are_what_protobuf_c_packs)
-    {
-        struct prng prng = {.state = 7};
-        for (int round = 0; round < 300; round++) {
-            struct digest digests[8];
-            const size_t count = prng_below(&prng, 9);
-            uint8_t bytes[2048];
-            uint8_t *to = bytes;
-            for (size_t i = 0; i < count; i++) {
-                digests[i] = random_parsed_digest(&prng);
-                uint8_t *const start = to;
-                to = find_missing_entry_put(to, &digests[i]);
-                ck_assert_uint_eq((size_t)(to - start), find_missing_entry_size(&digests[i]));
-            }
-            const size_t length = (size_t)(to - bytes);
-            REAPI(FindMissingBlobsResponse) *const response = (void *)protobuf_c_message_unpack(
-                &REAPI_DESCRIPTOR(find_missing_blobs_response), NULL, length, bytes);
-            ck_assert_ptr_nonnull(response);
-            ck_assert_uint_eq(response->n_missing_blob_digests, count);
-            for (size_t i = 0; i < count; i++)
-                check_digest(response->missing_blob_digests[i], &digests[i]);
-            check_packs_the_same(response, bytes, length);
-            protobuf_c_message_free_unpacked(&response->base, NULL);
+{
+    struct prng prng = {.state = 7};
+    for (int round = 0; round < 300; round++) {
+        struct digest digests[8];
+        const size_t count = prng_below(&prng, 9);
+        uint8_t bytes[2048];
+        uint8_t *to = bytes;
+        for (size_t i = 0; i < count; i++) {
+            digests[i] = random_parsed_digest(&prng);
+            uint8_t *const start = to;
+            to = find_missing_entry_put(to, &digests[i]);
+            ck_assert_uint_eq((size_t)(to - start), find_missing_entry_size(&digests[i]));
         }
+        const size_t length = (size_t)(to - bytes);
+        REAPI(FindMissingBlobsResponse) *const response = (void *)protobuf_c_message_unpack(
+            &REAPI_DESCRIPTOR(find_missing_blobs_response), NULL, length, bytes);
+        ck_assert_ptr_nonnull(response);
+        ck_assert_uint_eq(response->n_missing_blob_digests, count);
+        for (size_t i = 0; i < count; i++)
+            check_digest(response->missing_blob_digests[i], &digests[i]);
+        check_packs_the_same(response, bytes, length);
+        protobuf_c_message_free_unpacked(&response->base, NULL);
     }
+}
 END_TEST
 
 START_TEST(batch_update_responses_are_what_protobuf_c_packs)
-    {
-        struct prng prng = {.state = 8};
-        for (int round = 0; round < 300; round++) {
-            struct digest digests[8];
-            struct status results[8];
-            const size_t count = prng_below(&prng, 9);
-            uint8_t bytes[8192];
-            uint8_t *to = bytes;
-            for (size_t i = 0; i < count; i++) {
-                digests[i] = random_parsed_digest(&prng);
-                results[i] = random_status(&prng);
-                uint8_t *const start = to;
-                to = batch_update_response_entry_put(to, &digests[i], &results[i]);
-                ck_assert_uint_eq((size_t)(to - start),
-                                  batch_update_response_entry_size(&digests[i], &results[i]));
-            }
-            const size_t length = (size_t)(to - bytes);
-            REAPI(BatchUpdateBlobsResponse) *const response = (void *)protobuf_c_message_unpack(
-                &REAPI_DESCRIPTOR(batch_update_blobs_response), NULL, length, bytes);
-            ck_assert_ptr_nonnull(response);
-            ck_assert_uint_eq(response->n_responses, count);
-            for (size_t i = 0; i < count; i++) {
-                check_digest(response->responses[i]->digest, &digests[i]);
-                check_status(response->responses[i]->status, &results[i]);
-            }
-            check_packs_the_same(response, bytes, length);
-            protobuf_c_message_free_unpacked(&response->base, NULL);
+{
+    struct prng prng = {.state = 8};
+    for (int round = 0; round < 300; round++) {
+        struct digest digests[8];
+        struct status results[8];
+        const size_t count = prng_below(&prng, 9);
+        uint8_t bytes[8192];
+        uint8_t *to = bytes;
+        for (size_t i = 0; i < count; i++) {
+            digests[i] = random_parsed_digest(&prng);
+            results[i] = random_status(&prng);
+            uint8_t *const start = to;
+            to = batch_update_response_entry_put(to, &digests[i], &results[i]);
+            ck_assert_uint_eq((size_t)(to - start),
+                              batch_update_response_entry_size(&digests[i], &results[i]));
         }
+        const size_t length = (size_t)(to - bytes);
+        REAPI(BatchUpdateBlobsResponse) *const response = (void *)protobuf_c_message_unpack(
+            &REAPI_DESCRIPTOR(batch_update_blobs_response), NULL, length, bytes);
+        ck_assert_ptr_nonnull(response);
+        ck_assert_uint_eq(response->n_responses, count);
+        for (size_t i = 0; i < count; i++) {
+            check_digest(response->responses[i]->digest, &digests[i]);
+            check_status(response->responses[i]->status, &results[i]);
+        }
+        check_packs_the_same(response, bytes, length);
+        protobuf_c_message_free_unpacked(&response->base, NULL);
     }
+}
 END_TEST
 
 START_TEST(raw_digests_are_echoed_as_they_came_or_as_question_marks)
-    {
-        static const struct {
-            struct wire_digest digest;
-            const char *echo;
-        } cases[] = {
-            {{{(const uint8_t *)"abc", 3}, 5}, "abc"},
-            {{{NULL, 0}, 0}, ""},
-            {{{(const uint8_t *)"", 0}, -1}, ""},
-            {{{(const uint8_t *)"\xc3\xa9", 2}, INT64_MIN}, "\xc3\xa9"},
-            {{{(const uint8_t *)"a\xffz\xc3", 4}, 7}, "a?z?"},
-        };
-        struct prng prng = {.state = 9};
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-            const struct wire_digest *const digest = &cases[i].digest;
-            const struct status result = random_status(&prng);
-            uint8_t bytes[2048];
-            size_t length =
-                (size_t)(batch_update_response_raw_entry_put(bytes, digest, &result) - bytes);
-            ck_assert_uint_eq(length, batch_update_response_raw_entry_size(digest, &result));
-            REAPI(BatchUpdateBlobsResponse) *const updated = (void *)protobuf_c_message_unpack(
-                &REAPI_DESCRIPTOR(batch_update_blobs_response), NULL, length, bytes);
-            ck_assert_ptr_nonnull(updated);
-            ck_assert_str_eq(updated->responses[0]->digest->hash, cases[i].echo);
-            ck_assert_int_eq(updated->responses[0]->digest->size_bytes, digest->size_bytes);
-            check_status(updated->responses[0]->status, &result);
-            check_packs_the_same(updated, bytes, length);
-            protobuf_c_message_free_unpacked(&updated->base, NULL);
+{
+    static const struct {
+        struct wire_digest digest;
+        const char *echo;
+    } cases[] = {
+        {{{(const uint8_t *)"abc", 3}, 5}, "abc"},
+        {{{NULL, 0}, 0}, ""},
+        {{{(const uint8_t *)"", 0}, -1}, ""},
+        {{{(const uint8_t *)"\xc3\xa9", 2}, INT64_MIN}, "\xc3\xa9"},
+        {{{(const uint8_t *)"a\xffz\xc3", 4}, 7}, "a?z?"},
+    };
+    struct prng prng = {.state = 9};
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        const struct wire_digest *const digest = &cases[i].digest;
+        const struct status result = random_status(&prng);
+        uint8_t bytes[2048];
+        size_t length =
+            (size_t)(batch_update_response_raw_entry_put(bytes, digest, &result) - bytes);
+        ck_assert_uint_eq(length, batch_update_response_raw_entry_size(digest, &result));
+        REAPI(BatchUpdateBlobsResponse) *const updated = (void *)protobuf_c_message_unpack(
+            &REAPI_DESCRIPTOR(batch_update_blobs_response), NULL, length, bytes);
+        ck_assert_ptr_nonnull(updated);
+        ck_assert_str_eq(updated->responses[0]->digest->hash, cases[i].echo);
+        ck_assert_int_eq(updated->responses[0]->digest->size_bytes, digest->size_bytes);
+        check_status(updated->responses[0]->status, &result);
+        check_packs_the_same(updated, bytes, length);
+        protobuf_c_message_free_unpacked(&updated->base, NULL);
 
-            length = (size_t)(batch_read_error_entry_put(bytes, digest, &result) - bytes);
-            ck_assert_uint_eq(length, batch_read_error_entry_size(digest, &result));
-            REAPI(BatchReadBlobsResponse) *const read = (void *)protobuf_c_message_unpack(
-                &REAPI_DESCRIPTOR(batch_read_blobs_response), NULL, length, bytes);
-            ck_assert_ptr_nonnull(read);
-            ck_assert_str_eq(read->responses[0]->digest->hash, cases[i].echo);
-            ck_assert_int_eq(read->responses[0]->digest->size_bytes, digest->size_bytes);
-            ck_assert_uint_eq(read->responses[0]->data.len, 0);
-            check_status(read->responses[0]->status, &result);
-            check_packs_the_same(read, bytes, length);
-            protobuf_c_message_free_unpacked(&read->base, NULL);
-        }
+        length = (size_t)(batch_read_error_entry_put(bytes, digest, &result) - bytes);
+        ck_assert_uint_eq(length, batch_read_error_entry_size(digest, &result));
+        REAPI(BatchReadBlobsResponse) *const read = (void *)protobuf_c_message_unpack(
+            &REAPI_DESCRIPTOR(batch_read_blobs_response), NULL, length, bytes);
+        ck_assert_ptr_nonnull(read);
+        ck_assert_str_eq(read->responses[0]->digest->hash, cases[i].echo);
+        ck_assert_int_eq(read->responses[0]->digest->size_bytes, digest->size_bytes);
+        ck_assert_uint_eq(read->responses[0]->data.len, 0);
+        check_status(read->responses[0]->status, &result);
+        check_packs_the_same(read, bytes, length);
+        protobuf_c_message_free_unpacked(&read->base, NULL);
     }
+}
 END_TEST
 
 START_TEST(batch_read_heads_with_their_data_are_read_back)
-    {
-        static const size_t lengths[] = {0, 1, 100, 127, 128, 5000, 16384, 1 << 20};
-        struct prng prng = {.state = 10};
-        for (int round = 0; round < 60; round++) {
-            const struct digest digest = random_parsed_digest(&prng);
-            const size_t data_length = lengths[prng_below(&prng, ARRAY_LENGTH(lengths))];
-            const int32_t compressor = (int32_t)prng_below(&prng, 2);
-            uint8_t *const bytes = malloc(BATCH_READ_HEAD_BYTES_MAX + data_length);
-            ck_assert_ptr_nonnull(bytes);
-            const size_t head_length =
-                batch_read_entry_head(bytes, &digest, data_length, compressor);
-            for (size_t i = 0; i < data_length; i++)
-                bytes[head_length + i] = (uint8_t)prng_next(&prng);
+{
+    static const size_t lengths[] = {0, 1, 100, 127, 128, 5000, 16384, 1 << 20};
+    struct prng prng = {.state = 10};
+    for (int round = 0; round < 60; round++) {
+        const struct digest digest = random_parsed_digest(&prng);
+        const size_t data_length = lengths[prng_below(&prng, ARRAY_LENGTH(lengths))];
+        const int32_t compressor = (int32_t)prng_below(&prng, 2);
+        uint8_t *const bytes = malloc(BATCH_READ_HEAD_BYTES_MAX + data_length);
+        ck_assert_ptr_nonnull(bytes);
+        const size_t head_length = batch_read_entry_head(bytes, &digest, data_length, compressor);
+        for (size_t i = 0; i < data_length; i++)
+            bytes[head_length + i] = (uint8_t)prng_next(&prng);
 
-            REAPI(BatchReadBlobsResponse) *const response =
-                (void *)protobuf_c_message_unpack(&REAPI_DESCRIPTOR(batch_read_blobs_response),
-                                                  NULL, head_length + data_length, bytes);
-            ck_assert_ptr_nonnull(response);
-            ck_assert_uint_eq(response->n_responses, 1);
-            const REAPI(BatchReadBlobsResponse__Response) *const entry = response->responses[0];
-            static const struct status ok = {0};
-            check_digest(entry->digest, &digest);
-            check_status(entry->status, &ok);
-            ck_assert_int_eq((int)entry->compressor, compressor);
-            ck_assert_uint_eq(entry->data.len, data_length);
-            ck_assert_int_eq(entry->base.n_unknown_fields, 0);
-            if (data_length > 0)
-                ck_assert_mem_eq(entry->data.data, bytes + head_length, data_length);
-            protobuf_c_message_free_unpacked(&response->base, NULL);
-            free(bytes);
-        }
+        REAPI(BatchReadBlobsResponse) *const response = (void *)protobuf_c_message_unpack(
+            &REAPI_DESCRIPTOR(batch_read_blobs_response), NULL, head_length + data_length, bytes);
+        ck_assert_ptr_nonnull(response);
+        ck_assert_uint_eq(response->n_responses, 1);
+        const REAPI(BatchReadBlobsResponse__Response) *const entry = response->responses[0];
+        static const struct status ok = {0};
+        check_digest(entry->digest, &digest);
+        check_status(entry->status, &ok);
+        ck_assert_int_eq((int)entry->compressor, compressor);
+        ck_assert_uint_eq(entry->data.len, data_length);
+        ck_assert_int_eq(entry->base.n_unknown_fields, 0);
+        if (data_length > 0)
+            ck_assert_mem_eq(entry->data.data, bytes + head_length, data_length);
+        protobuf_c_message_free_unpacked(&response->base, NULL);
+        free(bytes);
     }
+}
 END_TEST
 
 START_TEST(the_head_of_the_longest_entry_fits)
-    {
-        struct digest digest = {.hash_length = DIGEST_HASH_BYTES_MAX, .size_bytes = INT64_MAX};
-        uint8_t head[BATCH_READ_HEAD_BYTES_MAX];
-        ck_assert_uint_le(batch_read_entry_head(head, &digest, SIZE_MAX / 2, 3),
-                          BATCH_READ_HEAD_BYTES_MAX);
-        uint8_t read_head[READ_RESPONSE_HEAD_BYTES_MAX];
-        ck_assert_uint_le(read_response_head(read_head, SIZE_MAX), READ_RESPONSE_HEAD_BYTES_MAX);
-    }
+{
+    struct digest digest = {.hash_length = DIGEST_HASH_BYTES_MAX, .size_bytes = INT64_MAX};
+    uint8_t head[BATCH_READ_HEAD_BYTES_MAX];
+    ck_assert_uint_le(batch_read_entry_head(head, &digest, SIZE_MAX / 2, 3),
+                      BATCH_READ_HEAD_BYTES_MAX);
+    uint8_t read_head[READ_RESPONSE_HEAD_BYTES_MAX];
+    ck_assert_uint_le(read_response_head(read_head, SIZE_MAX), READ_RESPONSE_HEAD_BYTES_MAX);
+}
 END_TEST
 
 START_TEST(read_response_heads_are_what_protobuf_c_packs)
-    {
-        static const size_t lengths[] = {0, 1, 127, 128, 16383, 16384, 1 << 20};
-        for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
-            uint8_t *const data = calloc(1, lengths[i] + 1);
-            uint8_t *const packed = malloc(lengths[i] + 32);
-            ck_assert(data != NULL && packed != NULL);
-            Google__Bytestream__ReadResponse response;
-            google__bytestream__read_response__init(&response);
-            response.data = (ProtobufCBinaryData){.len = lengths[i], .data = data};
-            const size_t size = google__bytestream__read_response__pack(&response, packed);
-            uint8_t head[READ_RESPONSE_HEAD_BYTES_MAX];
-            const size_t head_length = read_response_head(head, lengths[i]);
-            ck_assert_uint_eq(head_length + lengths[i], size);
-            ck_assert_mem_eq(head, packed, head_length);
-            free(data);
-            free(packed);
-        }
+{
+    static const size_t lengths[] = {0, 1, 127, 128, 16383, 16384, 1 << 20};
+    for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
+        uint8_t *const data = calloc(1, lengths[i] + 1);
+        uint8_t *const packed = malloc(lengths[i] + 32);
+        ck_assert(data != NULL && packed != NULL);
+        Google__Bytestream__ReadResponse response;
+        google__bytestream__read_response__init(&response);
+        response.data = (ProtobufCBinaryData){.len = lengths[i], .data = data};
+        const size_t size = google__bytestream__read_response__pack(&response, packed);
+        uint8_t head[READ_RESPONSE_HEAD_BYTES_MAX];
+        const size_t head_length = read_response_head(head, lengths[i]);
+        ck_assert_uint_eq(head_length + lengths[i], size);
+        ck_assert_mem_eq(head, packed, head_length);
+        free(data);
+        free(packed);
     }
+}
 END_TEST
 
 START_TEST(small_responses_are_what_protobuf_c_packs)
-    {
-        static const int64_t sizes[] = {0, 1, 127, 128, 1 << 20, INT64_MAX, -1};
-        for (size_t i = 0; i < 2 * ARRAY_LENGTH(sizes); i++) {
-            const int64_t committed_size = sizes[i / 2];
-            const bool complete = i % 2 == 1;
-            uint8_t ours[SMALL_RESPONSE_BYTES_MAX];
-            uint8_t theirs[64];
-            Google__Bytestream__WriteResponse written;
-            google__bytestream__write_response__init(&written);
-            written.committed_size = committed_size;
-            size_t length = write_response_put(ours, committed_size);
-            ck_assert_uint_eq(length, google__bytestream__write_response__pack(&written, theirs));
-            ck_assert(bytes_equal(bytes_of(ours, length), bytes_of(theirs, length)));
+{
+    static const int64_t sizes[] = {0, 1, 127, 128, 1 << 20, INT64_MAX, -1};
+    for (size_t i = 0; i < 2 * ARRAY_LENGTH(sizes); i++) {
+        const int64_t committed_size = sizes[i / 2];
+        const bool complete = i % 2 == 1;
+        uint8_t ours[SMALL_RESPONSE_BYTES_MAX];
+        uint8_t theirs[64];
+        Google__Bytestream__WriteResponse written;
+        google__bytestream__write_response__init(&written);
+        written.committed_size = committed_size;
+        size_t length = write_response_put(ours, committed_size);
+        ck_assert_uint_eq(length, google__bytestream__write_response__pack(&written, theirs));
+        ck_assert(bytes_equal(bytes_of(ours, length), bytes_of(theirs, length)));
 
-            Google__Bytestream__QueryWriteStatusResponse state;
-            google__bytestream__query_write_status_response__init(&state);
-            state.committed_size = committed_size;
-            state.complete = complete;
-            length = query_write_status_response_put(ours, committed_size, complete);
-            ck_assert_uint_eq(
-                length, google__bytestream__query_write_status_response__pack(&state, theirs));
-            ck_assert(bytes_equal(bytes_of(ours, length), bytes_of(theirs, length)));
-        }
+        Google__Bytestream__QueryWriteStatusResponse state;
+        google__bytestream__query_write_status_response__init(&state);
+        state.committed_size = committed_size;
+        state.complete = complete;
+        length = query_write_status_response_put(ours, committed_size, complete);
+        ck_assert_uint_eq(length,
+                          google__bytestream__query_write_status_response__pack(&state, theirs));
+        ck_assert(bytes_equal(bytes_of(ours, length), bytes_of(theirs, length)));
     }
+}
 END_TEST
 
 int main(void)

@@ -94,106 +94,105 @@ static void assert_has(const char *part)
 }
 
 START_TEST(healthz_answers_in_every_state_and_readyz_only_when_it_serves)
-    {
-        static const struct {
-            enum server_state state;
-            const char *reason;
-            int ready;
-            const char *says;
-        } steps[] = {
-            {SERVER_STARTING, "", 503, "\r\n\r\nstarting\n"},
-            {SERVER_SERVING, "", 200, "\r\n\r\nserving\n"},
-            {SERVER_READ_ONLY, "a sync has failed", 503, "\r\n\r\nread-only: a sync has failed\n"},
-            {SERVER_DRAINING, "", 503, "\r\n\r\ndraining\n"}};
-        for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {
-            health_set(health, steps[i].state, steps[i].reason);
-            ck_assert_int_eq(get("/healthz"), 200);
-            assert_has("\r\n\r\nok\n");
-            ck_assert_int_eq(get("/readyz"), steps[i].ready);
-            assert_has(steps[i].says);
-        }
+{
+    static const struct {
+        enum server_state state;
+        const char *reason;
+        int ready;
+        const char *says;
+    } steps[] = {
+        {SERVER_STARTING, "", 503, "\r\n\r\nstarting\n"},
+        {SERVER_SERVING, "", 200, "\r\n\r\nserving\n"},
+        {SERVER_READ_ONLY, "a sync has failed", 503, "\r\n\r\nread-only: a sync has failed\n"},
+        {SERVER_DRAINING, "", 503, "\r\n\r\ndraining\n"}};
+    for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {
+        health_set(health, steps[i].state, steps[i].reason);
+        ck_assert_int_eq(get("/healthz"), 200);
+        assert_has("\r\n\r\nok\n");
+        ck_assert_int_eq(get("/readyz"), steps[i].ready);
+        assert_has(steps[i].says);
     }
+}
 END_TEST
 
 START_TEST(metrics_are_prometheus_text_with_every_series_from_the_start)
-    {
-        ck_assert_int_eq(get("/metrics"), 200);
-        assert_has("text/plain; version=0.0.4");
-        assert_has("# TYPE varve_blobs_written_total counter\nvarve_blobs_written_total 0\n");
-        assert_has("varve_rpc_total{method=\"toy.Toys/Echo\",code=\"OK\"} 0\n");
-        assert_has("varve_rpc_total{method=\"other\",code=\"OK\"} 0\n");
-        assert_has("varve_rpc_seconds_count{method=\"toy.Toys/Echo\"} 0\n");
-        assert_has("varve_rpc_bytes_total{method=\"toy.Toys/Echo\",direction=\"received\"} 0\n");
-        ck_assert_ptr_null(strstr(answer, "NOT_FOUND"));
+{
+    ck_assert_int_eq(get("/metrics"), 200);
+    assert_has("text/plain; version=0.0.4");
+    assert_has("# TYPE varve_blobs_written_total counter\nvarve_blobs_written_total 0\n");
+    assert_has("varve_rpc_total{method=\"toy.Toys/Echo\",code=\"OK\"} 0\n");
+    assert_has("varve_rpc_total{method=\"other\",code=\"OK\"} 0\n");
+    assert_has("varve_rpc_seconds_count{method=\"toy.Toys/Echo\"} 0\n");
+    assert_has("varve_rpc_bytes_total{method=\"toy.Toys/Echo\",direction=\"received\"} 0\n");
+    ck_assert_ptr_null(strstr(answer, "NOT_FOUND"));
 
-        metrics_add(&metrics, METRIC_BLOBS_WRITTEN, 3);
-        rpc_metrics_ended(rpc_metrics, 0, STATUS_NOT_FOUND, 1000);
-        rpc_metrics_ended(rpc_metrics, 1, STATUS_UNIMPLEMENTED, 1000);
-        rpc_metrics_received(rpc_metrics, 0, 10);
-        rpc_metrics_sent(rpc_metrics, 0, 20);
-        ck_assert_int_eq(get("/metrics"), 200);
-        assert_has("\nvarve_blobs_written_total 3\n");
-        assert_has("varve_rpc_total{method=\"toy.Toys/Echo\",code=\"OK\"} 0\n");
-        assert_has("varve_rpc_total{method=\"toy.Toys/Echo\",code=\"NOT_FOUND\"} 1\n");
-        assert_has("varve_rpc_total{method=\"other\",code=\"UNIMPLEMENTED\"} 1\n");
-        assert_has("varve_rpc_seconds_count{method=\"toy.Toys/Echo\"} 1\n");
-        assert_has("direction=\"received\"} 10\n");
-        assert_has("direction=\"sent\"} 20\n");
-    }
+    metrics_add(&metrics, METRIC_BLOBS_WRITTEN, 3);
+    rpc_metrics_ended(rpc_metrics, 0, STATUS_NOT_FOUND, 1000);
+    rpc_metrics_ended(rpc_metrics, 1, STATUS_UNIMPLEMENTED, 1000);
+    rpc_metrics_received(rpc_metrics, 0, 10);
+    rpc_metrics_sent(rpc_metrics, 0, 20);
+    ck_assert_int_eq(get("/metrics"), 200);
+    assert_has("\nvarve_blobs_written_total 3\n");
+    assert_has("varve_rpc_total{method=\"toy.Toys/Echo\",code=\"OK\"} 0\n");
+    assert_has("varve_rpc_total{method=\"toy.Toys/Echo\",code=\"NOT_FOUND\"} 1\n");
+    assert_has("varve_rpc_total{method=\"other\",code=\"UNIMPLEMENTED\"} 1\n");
+    assert_has("varve_rpc_seconds_count{method=\"toy.Toys/Echo\"} 1\n");
+    assert_has("direction=\"received\"} 10\n");
+    assert_has("direction=\"sent\"} 20\n");
+}
 END_TEST
 
 START_TEST(head_has_no_body_and_other_methods_are_refused)
-    {
-        ck_assert_int_eq(ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
-                         200);
-        ck_assert_str_eq(strstr(answer, "\r\n\r\n"), "\r\n\r\n");
-        ck_assert_int_eq(ask("DELETE / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), 405);
-        assert_has("Allow: GET, HEAD");
-        ck_assert_int_eq(ask("POST /healthz HTTP/1.1\r\nHost: x\r\nConnection: "
-                             "close\r\nContent-Length: 3\r\n\r\nabc"),
-                         405);
-    }
+{
+    ck_assert_int_eq(ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), 200);
+    ck_assert_str_eq(strstr(answer, "\r\n\r\n"), "\r\n\r\n");
+    ck_assert_int_eq(ask("DELETE / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), 405);
+    assert_has("Allow: GET, HEAD");
+    ck_assert_int_eq(ask("POST /healthz HTTP/1.1\r\nHost: x\r\nConnection: "
+                         "close\r\nContent-Length: 3\r\n\r\nabc"),
+                     405);
+}
 END_TEST
 
 START_TEST(other_paths_are_not_found_and_the_root_says_what_there_is)
-    {
-        ck_assert_int_eq(get("/"), 200);
-        assert_has("/readyz");
-        ck_assert_int_eq(get("/cas/abc"), 404);
-        ck_assert_int_eq(get("/healthz/"), 404);
-        ck_assert_int_eq(get("/healthz?x=1"), 200);
-    }
+{
+    ck_assert_int_eq(get("/"), 200);
+    assert_has("/readyz");
+    ck_assert_int_eq(get("/cas/abc"), 404);
+    ck_assert_int_eq(get("/healthz/"), 404);
+    ck_assert_int_eq(get("/healthz?x=1"), 200);
+}
 END_TEST
 
 START_TEST(silent_and_odd_clients_do_not_keep_others_out)
-    {
-        enum { SILENT = 40 };
-        static char junk[100000];
-        int fds[SILENT];
-        memset(junk, 'x', sizeof(junk));
-        for (int i = 0; i < SILENT; i++)
-            fds[i] = connect_raw();
-        const int odd = connect_raw();
-        ck_assert_int_gt(send(odd, junk, sizeof(junk), MSG_NOSIGNAL), 0);
-        ck_assert_int_eq(get("/healthz"), 200);
-        close(odd);
-        for (int i = 0; i < SILENT; i++)
-            close(fds[i]);
-    }
+{
+    enum { SILENT = 40 };
+    static char junk[100000];
+    int fds[SILENT];
+    memset(junk, 'x', sizeof(junk));
+    for (int i = 0; i < SILENT; i++)
+        fds[i] = connect_raw();
+    const int odd = connect_raw();
+    ck_assert_int_gt(send(odd, junk, sizeof(junk), MSG_NOSIGNAL), 0);
+    ck_assert_int_eq(get("/healthz"), 200);
+    close(odd);
+    for (int i = 0; i < SILENT; i++)
+        close(fds[i]);
+}
 END_TEST
 
 START_TEST(taken_address_is_told_with_its_reason)
-    {
-        char address[64];
-        struct http *second = NULL;
-        snprintf(address, sizeof(address), "127.0.0.1:%d", http_port(http));
-        const struct http_config config = {
-            .listen = address, .health = health, .metrics = &metrics, .rpc_metrics = rpc_metrics};
-        ck_assert(!http_start(&config, &second, &status));
-        ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
-        ck_assert_ptr_nonnull(strstr(status.message, address));
-        ck_assert_ptr_nonnull(strstr(status.message, "Address already in use"));
-    }
+{
+    char address[64];
+    struct http *second = NULL;
+    snprintf(address, sizeof(address), "127.0.0.1:%d", http_port(http));
+    const struct http_config config = {
+        .listen = address, .health = health, .metrics = &metrics, .rpc_metrics = rpc_metrics};
+    ck_assert(!http_start(&config, &second, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(status.message, address));
+    ck_assert_ptr_nonnull(strstr(status.message, "Address already in use"));
+}
 END_TEST
 
 int main(void)

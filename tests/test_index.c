@@ -162,59 +162,57 @@ static struct index *reopen(struct index *index)
 }
 
 START_TEST(index_gives_back_what_was_written)
-    {
-        struct index *index = open_index();
-        struct index_entry entries[] = {blob_entry(1, 1, 64),
-                                        blob_entry(2, SEGMENT_NUMBER_MAX, 0xffffff),
-                                        blob_entry(3, 5, 64)};
-        const char *expected = "1 1 1 1:4096 2 \n"
-                               "3 2 2 16777215:1073741760 3 \n"
-                               "1 3 9223372036854775807 5:4096 18446744073709551615 \n";
-        entries[1].kind = RECORD_MANIFEST;
-        entries[2].digest.size_bytes = INT64_MAX;
-        entries[2].payload_bytes = UINT64_MAX;
-        assert_holds(index, "");
-        write_entries(index, entries, ARRAY_LENGTH(entries));
-        assert_holds(index, expected);
-        flush(index);
-        assert_holds(index, expected);
-        index = reopen(index);
-        assert_holds(index, expected);
-        ck_assert(!index_is_broken(index));
-        index_close(index);
-    }
+{
+    struct index *index = open_index();
+    struct index_entry entries[] = {
+        blob_entry(1, 1, 64), blob_entry(2, SEGMENT_NUMBER_MAX, 0xffffff), blob_entry(3, 5, 64)};
+    const char *expected = "1 1 1 1:4096 2 \n"
+                           "3 2 2 16777215:1073741760 3 \n"
+                           "1 3 9223372036854775807 5:4096 18446744073709551615 \n";
+    entries[1].kind = RECORD_MANIFEST;
+    entries[2].digest.size_bytes = INT64_MAX;
+    entries[2].payload_bytes = UINT64_MAX;
+    assert_holds(index, "");
+    write_entries(index, entries, ARRAY_LENGTH(entries));
+    assert_holds(index, expected);
+    flush(index);
+    assert_holds(index, expected);
+    index = reopen(index);
+    assert_holds(index, expected);
+    ck_assert(!index_is_broken(index));
+    index_close(index);
+}
 END_TEST
 
 START_TEST(index_keeps_the_last_put_of_a_key)
-    {
-        struct index *index = open_index();
-        const struct index_entry entries[] = {blob_entry(1, 1, 64), blob_entry(1, 3, 70),
-                                              blob_entry(1, 2, 80)};
-        write_entries(index, entries, 2);
-        assert_holds(index, "1 1 1 3:4480 2 \n");
-        flush(index);
-        write_entries(index, &entries[2], 1);
-        assert_holds(index, "1 1 1 2:5120 2 \n");
-        index = reopen(index);
-        assert_holds(index, "1 1 1 2:5120 2 \n");
-        index_close(index);
-    }
+{
+    struct index *index = open_index();
+    const struct index_entry entries[] = {blob_entry(1, 1, 64), blob_entry(1, 3, 70),
+                                          blob_entry(1, 2, 80)};
+    write_entries(index, entries, 2);
+    assert_holds(index, "1 1 1 3:4480 2 \n");
+    flush(index);
+    write_entries(index, &entries[2], 1);
+    assert_holds(index, "1 1 1 2:5120 2 \n");
+    index = reopen(index);
+    assert_holds(index, "1 1 1 2:5120 2 \n");
+    index_close(index);
+}
 END_TEST
 
 START_TEST(index_keeps_instances_apart)
-    {
-        struct index *index = open_index();
-        const struct index_entry entries[] = {action_entry(1, "", 64), action_entry(1, "a", 65),
-                                              action_entry(1, "ab", 66), blob_entry(1, 1, 67)};
-        write_entries(index, entries, ARRAY_LENGTH(entries));
-        const struct index_entry forget = forget_entry(action_entry(1, "a", 65));
-        assert_holds(index,
-                     "4 1 1 1:4096 2 \n4 1 1 1:4160 2 a\n4 1 1 1:4224 2 ab\n1 1 1 1:4288 2 \n");
-        write_entries(index, &forget, 1);
-        index = reopen(index);
-        assert_holds(index, "4 1 1 1:4096 2 \n4 1 1 1:4224 2 ab\n1 1 1 1:4288 2 \n");
-        index_close(index);
-    }
+{
+    struct index *index = open_index();
+    const struct index_entry entries[] = {action_entry(1, "", 64), action_entry(1, "a", 65),
+                                          action_entry(1, "ab", 66), blob_entry(1, 1, 67)};
+    write_entries(index, entries, ARRAY_LENGTH(entries));
+    const struct index_entry forget = forget_entry(action_entry(1, "a", 65));
+    assert_holds(index, "4 1 1 1:4096 2 \n4 1 1 1:4160 2 a\n4 1 1 1:4224 2 ab\n1 1 1 1:4288 2 \n");
+    write_entries(index, &forget, 1);
+    index = reopen(index);
+    assert_holds(index, "4 1 1 1:4096 2 \n4 1 1 1:4224 2 ab\n1 1 1 1:4288 2 \n");
+    index_close(index);
+}
 END_TEST
 
 static bool count_long_instance(void *argument,
@@ -230,104 +228,103 @@ static bool count_long_instance(void *argument,
 }
 
 START_TEST(index_takes_the_longest_instance_that_a_record_can_name)
-    {
-        struct index *index = open_index();
-        static uint8_t name[UINT16_MAX];
-        struct index_entry entry = action_entry(1, "", 64);
-        struct status status = {0};
-        int count = 0;
-        for (size_t i = 0; i < sizeof(name); i++)
-            name[i] = (uint8_t)i;
-        entry.instance = bytes_of(name, sizeof(name));
-        write_entries(index, &entry, 1);
-        index = reopen(index);
-        assert_ok(index_iterate(index, count_long_instance, &count, &status), &status);
-        ck_assert_int_eq(count, 1);
-        index_close(index);
-    }
+{
+    struct index *index = open_index();
+    static uint8_t name[UINT16_MAX];
+    struct index_entry entry = action_entry(1, "", 64);
+    struct status status = {0};
+    int count = 0;
+    for (size_t i = 0; i < sizeof(name); i++)
+        name[i] = (uint8_t)i;
+    entry.instance = bytes_of(name, sizeof(name));
+    write_entries(index, &entry, 1);
+    index = reopen(index);
+    assert_ok(index_iterate(index, count_long_instance, &count, &status), &status);
+    ck_assert_int_eq(count, 1);
+    index_close(index);
+}
 END_TEST
 
 START_TEST(index_carries_its_checkpoint)
-    {
-        struct index *index = open_index();
-        struct status status = {0};
-        struct index_checkpoint read;
-        const struct index_checkpoint zero = {0};
-        memset(&read, 0xff, sizeof(read));
+{
+    struct index *index = open_index();
+    struct status status = {0};
+    struct index_checkpoint read;
+    const struct index_checkpoint zero = {0};
+    memset(&read, 0xff, sizeof(read));
+    assert_ok(index_read_checkpoint(index, &read, &status), &status);
+    ck_assert_mem_eq(&read, &zero, sizeof(read));
+    for (uint64_t i = 1; i <= 3; i++) {
+        const struct index_checkpoint written = checkpoint_number(i);
+        assert_ok(index_write(index, NULL, 0, &written, &status), &status);
         assert_ok(index_read_checkpoint(index, &read, &status), &status);
-        ck_assert_mem_eq(&read, &zero, sizeof(read));
-        for (uint64_t i = 1; i <= 3; i++) {
-            const struct index_checkpoint written = checkpoint_number(i);
-            assert_ok(index_write(index, NULL, 0, &written, &status), &status);
-            assert_ok(index_read_checkpoint(index, &read, &status), &status);
-            ck_assert_mem_eq(&read, &written, sizeof(read));
-            index = reopen(index);
-            assert_ok(index_read_checkpoint(index, &read, &status), &status);
-            ck_assert_mem_eq(&read, &written, sizeof(read));
-        }
-        assert_holds(index, ""); /* it is no entry */
-        index_close(index);
+        ck_assert_mem_eq(&read, &written, sizeof(read));
+        index = reopen(index);
+        assert_ok(index_read_checkpoint(index, &read, &status), &status);
+        ck_assert_mem_eq(&read, &written, sizeof(read));
     }
+    assert_holds(index, ""); /* it is no entry */
+    index_close(index);
+}
 END_TEST
 
 START_TEST(index_forgets_only_what_still_lies_at_the_place)
-    {
-        struct index *index = open_index();
-        const struct index_entry old = blob_entry(1, 1, 64), moved = blob_entry(1, 2, 64),
-                                 other = blob_entry(2, 1, 65);
-        const struct index_entry forget_old = forget_entry(old), forget_moved = forget_entry(moved);
+{
+    struct index *index = open_index();
+    const struct index_entry old = blob_entry(1, 1, 64), moved = blob_entry(1, 2, 64),
+                             other = blob_entry(2, 1, 65);
+    const struct index_entry forget_old = forget_entry(old), forget_moved = forget_entry(moved);
 
-        /* Of nothing. */
-        write_entries(index, &forget_old, 1);
-        assert_holds(index, "");
-        flush(index);
-        assert_holds(index, "");
+    /* Of nothing. */
+    write_entries(index, &forget_old, 1);
+    assert_holds(index, "");
+    flush(index);
+    assert_holds(index, "");
 
-        /* Of another place, with what it is about in an older file, in the same one, in memory. */
-        write_entries(index, (const struct index_entry[]){moved, other}, 2);
-        write_entries(index, &forget_old, 1);
-        assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
-        index = reopen(index);
-        assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
-        write_entries(index, &forget_old, 1);
-        index = reopen(index);
-        assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
+    /* Of another place, with what it is about in an older file, in the same one, in memory. */
+    write_entries(index, (const struct index_entry[]){moved, other}, 2);
+    write_entries(index, &forget_old, 1);
+    assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
+    index = reopen(index);
+    assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
+    write_entries(index, &forget_old, 1);
+    index = reopen(index);
+    assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
 
-        /* Of the right place, twice. */
-        write_entries(index, &forget_moved, 1);
-        assert_holds(index, "1 2 2 1:4160 3 \n");
-        write_entries(index, &forget_moved, 1);
-        index = reopen(index);
-        assert_holds(index, "1 2 2 1:4160 3 \n");
+    /* Of the right place, twice. */
+    write_entries(index, &forget_moved, 1);
+    assert_holds(index, "1 2 2 1:4160 3 \n");
+    write_entries(index, &forget_moved, 1);
+    index = reopen(index);
+    assert_holds(index, "1 2 2 1:4160 3 \n");
 
-        /* And it can come back, also to where it was. */
-        write_entries(index, &moved, 1);
-        index = reopen(index);
-        assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
-        index_close(index);
-    }
+    /* And it can come back, also to where it was. */
+    write_entries(index, &moved, 1);
+    index = reopen(index);
+    assert_holds(index, "1 1 1 2:4096 2 \n1 2 2 1:4160 3 \n");
+    index_close(index);
+}
 END_TEST
 
 START_TEST(index_takes_puts_and_forgets_of_one_batch_in_order)
-    {
-        struct index *index = open_index();
-        const struct index_entry a = blob_entry(1, 1, 64), b = blob_entry(1, 2, 64);
-        write_entries(index, (const struct index_entry[]){a, forget_entry(a)}, 2);
-        assert_holds(index, "");
-        write_entries(index, (const struct index_entry[]){a, forget_entry(a), b}, 3);
-        assert_holds(index, "1 1 1 2:4096 2 \n");
-        write_entries(
-            index,
-            (const struct index_entry[]){forget_entry(a), forget_entry(b), a, forget_entry(b)}, 4);
-        assert_holds(index, "1 1 1 1:4096 2 \n");
-        write_entries(
-            index, (const struct index_entry[]){forget_entry(b), forget_entry(a), forget_entry(b)},
-            3);
-        assert_holds(index, "");
-        index = reopen(index);
-        assert_holds(index, "");
-        index_close(index);
-    }
+{
+    struct index *index = open_index();
+    const struct index_entry a = blob_entry(1, 1, 64), b = blob_entry(1, 2, 64);
+    write_entries(index, (const struct index_entry[]){a, forget_entry(a)}, 2);
+    assert_holds(index, "");
+    write_entries(index, (const struct index_entry[]){a, forget_entry(a), b}, 3);
+    assert_holds(index, "1 1 1 2:4096 2 \n");
+    write_entries(
+        index, (const struct index_entry[]){forget_entry(a), forget_entry(b), a, forget_entry(b)},
+        4);
+    assert_holds(index, "1 1 1 1:4096 2 \n");
+    write_entries(
+        index, (const struct index_entry[]){forget_entry(b), forget_entry(a), forget_entry(b)}, 3);
+    assert_holds(index, "");
+    index = reopen(index);
+    assert_holds(index, "");
+    index_close(index);
+}
 END_TEST
 
 static bool fail_at_second(void *argument, const struct index_entry *entry, struct status *status)
@@ -337,54 +334,54 @@ static bool fail_at_second(void *argument, const struct index_entry *entry, stru
 }
 
 START_TEST(iteration_ends_with_the_status_of_who_is_called)
-    {
-        struct index *index = open_index();
-        const struct index_entry entries[] = {blob_entry(1, 1, 64), blob_entry(2, 1, 65),
-                                              blob_entry(3, 1, 66)};
-        struct status status = {0};
-        int calls = 0;
-        write_entries(index, entries, ARRAY_LENGTH(entries));
-        ck_assert(!index_iterate(index, fail_at_second, &calls, &status));
-        ck_assert_int_eq(status.code, STATUS_ABORTED);
-        ck_assert_int_eq(calls, 2);
-        index_close(index);
-    }
+{
+    struct index *index = open_index();
+    const struct index_entry entries[] = {blob_entry(1, 1, 64), blob_entry(2, 1, 65),
+                                          blob_entry(3, 1, 66)};
+    struct status status = {0};
+    int calls = 0;
+    write_entries(index, entries, ARRAY_LENGTH(entries));
+    ck_assert(!index_iterate(index, fail_at_second, &calls, &status));
+    ck_assert_int_eq(status.code, STATUS_ABORTED);
+    ck_assert_int_eq(calls, 2);
+    index_close(index);
+}
 END_TEST
 
 START_TEST(compaction_drops_what_is_forgotten_or_in_a_dead_segment)
-    {
-        enum { FLUSHES_MAX = 200, COMPACTION_MS = 20 };
-        struct index *index = open_index();
-        const struct index_entry entries[] = {blob_entry(1, 6, 64), blob_entry(2, 7, 64),
-                                              action_entry(3, "x", 64), blob_entry(4, 8, 64)};
-        write_entries(index, entries, ARRAY_LENGTH(entries));
-        write_entries(index, (const struct index_entry[]){forget_entry(entries[3])}, 1);
-        flush(index);
-        for (uint64_t segment = 1; segment < 7; segment++)
-            index_mark_dead(index, segment);
+{
+    enum { FLUSHES_MAX = 200, COMPACTION_MS = 20 };
+    struct index *index = open_index();
+    const struct index_entry entries[] = {blob_entry(1, 6, 64), blob_entry(2, 7, 64),
+                                          action_entry(3, "x", 64), blob_entry(4, 8, 64)};
+    write_entries(index, entries, ARRAY_LENGTH(entries));
+    write_entries(index, (const struct index_entry[]){forget_entry(entries[3])}, 1);
+    flush(index);
+    for (uint64_t segment = 1; segment < 7; segment++)
+        index_mark_dead(index, segment);
 
-        /* Every fourth file or so is an occasion. */
-        struct listing listing = {.length = 0};
-        for (int i = 0; i < FLUSHES_MAX; i++) {
-            struct status status = {0};
-            write_entries(index, &entries[1], 1);
-            flush(index);
-            nanosleep(&(struct timespec){.tv_nsec = COMPACTION_MS * 1000 * 1000}, NULL);
-            listing = (struct listing){.length = 0};
-            assert_ok(index_iterate(index, list_entry, &listing, &status), &status);
-            if (strcmp(listing.text, "1 2 2 7:4096 3 \n") == 0)
-                break;
-        }
-        ck_assert_str_eq(listing.text, "1 2 2 7:4096 3 \n");
-
-        /* The last checkpoint went through that compaction too, and is no entry of segment 0. */
-        struct index_checkpoint checkpoint;
-        const struct index_checkpoint expected = checkpoint_number(1);
+    /* Every fourth file or so is an occasion. */
+    struct listing listing = {.length = 0};
+    for (int i = 0; i < FLUSHES_MAX; i++) {
         struct status status = {0};
-        assert_ok(index_read_checkpoint(index, &checkpoint, &status), &status);
-        ck_assert_mem_eq(&checkpoint, &expected, sizeof(expected));
-        index_close(index);
+        write_entries(index, &entries[1], 1);
+        flush(index);
+        nanosleep(&(struct timespec){.tv_nsec = COMPACTION_MS * 1000 * 1000}, NULL);
+        listing = (struct listing){.length = 0};
+        assert_ok(index_iterate(index, list_entry, &listing, &status), &status);
+        if (strcmp(listing.text, "1 2 2 7:4096 3 \n") == 0)
+            break;
     }
+    ck_assert_str_eq(listing.text, "1 2 2 7:4096 3 \n");
+
+    /* The last checkpoint went through that compaction too, and is no entry of segment 0. */
+    struct index_checkpoint checkpoint;
+    const struct index_checkpoint expected = checkpoint_number(1);
+    struct status status = {0};
+    assert_ok(index_read_checkpoint(index, &checkpoint, &status), &status);
+    ck_assert_mem_eq(&checkpoint, &expected, sizeof(expected));
+    index_close(index);
+}
 END_TEST
 
 static bool count_entry(void *argument, const struct index_entry *entry, struct status *status)
@@ -400,23 +397,23 @@ static bool count_entry(void *argument, const struct index_entry *entry, struct 
  * refused.
  */
 START_TEST(index_takes_more_than_its_memory_holds)
-    {
-        enum { NAME_BYTES = 60000, ENTRIES = 5000 };
-        struct index *index = open_index();
-        static uint8_t name[NAME_BYTES];
-        struct status status = {0};
-        int count = 0;
-        for (uint64_t i = 0; i < ENTRIES; i++) {
-            struct index_entry entry = action_entry(i, "", 64);
-            entry.instance = bytes_of(name, sizeof(name));
-            write_entries(index, &entry, 1);
-        }
-        ck_assert(!index_is_broken(index));
-        index = reopen(index);
-        assert_ok(index_iterate(index, count_entry, &count, &status), &status);
-        ck_assert_int_eq(count, ENTRIES);
-        index_close(index);
+{
+    enum { NAME_BYTES = 60000, ENTRIES = 5000 };
+    struct index *index = open_index();
+    static uint8_t name[NAME_BYTES];
+    struct status status = {0};
+    int count = 0;
+    for (uint64_t i = 0; i < ENTRIES; i++) {
+        struct index_entry entry = action_entry(i, "", 64);
+        entry.instance = bytes_of(name, sizeof(name));
+        write_entries(index, &entry, 1);
     }
+    ck_assert(!index_is_broken(index));
+    index = reopen(index);
+    assert_ok(index_iterate(index, count_entry, &count, &status), &status);
+    ck_assert_int_eq(count, ENTRIES);
+    index_close(index);
+}
 END_TEST
 
 /* ---- batches 1, 2, 3, ...: what is there after each is known */
@@ -518,62 +515,62 @@ static void write_until_killed(int pipe_fd, uint64_t flush_every)
 
 /* Each round is a process of its own, so that RocksDB's threads never see a fork. */
 START_TEST(index_holds_exactly_the_batches_up_to_its_checkpoint_after_a_kill)
-    {
-        static const uint64_t flush_every[] = {1, 3, 50, 1000};
-        static const long delays_ms[] = {3, 40, 150};
-        const size_t round = (size_t)_i;
-        int ends[2];
-        ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
-        const pid_t child = fork();
-        ck_assert_int_ge(child, 0);
-        if (child == 0)
-            write_until_killed(ends[1], flush_every[round % ARRAY_LENGTH(flush_every)]);
-        close(ends[1]);
+{
+    static const uint64_t flush_every[] = {1, 3, 50, 1000};
+    static const long delays_ms[] = {3, 40, 150};
+    const size_t round = (size_t)_i;
+    int ends[2];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0)
+        write_until_killed(ends[1], flush_every[round % ARRAY_LENGTH(flush_every)]);
+    close(ends[1]);
 
-        uint64_t flushed = 0;
-        ck_assert_int_eq(read(ends[0], &flushed, sizeof(flushed)), sizeof(flushed));
-        nanosleep(
-            &(struct timespec){.tv_nsec = delays_ms[round % ARRAY_LENGTH(delays_ms)] * 1000 * 1000},
-            NULL);
-        ck_assert_int_eq(kill(child, SIGKILL), 0);
-        int ended;
-        ck_assert_int_eq(waitpid(child, &ended, 0), child);
-        ck_assert(WIFSIGNALED(ended));
-        while (read(ends[0], &flushed, sizeof(flushed)) == sizeof(flushed))
-            continue;
-        close(ends[0]);
+    uint64_t flushed = 0;
+    ck_assert_int_eq(read(ends[0], &flushed, sizeof(flushed)), sizeof(flushed));
+    nanosleep(
+        &(struct timespec){.tv_nsec = delays_ms[round % ARRAY_LENGTH(delays_ms)] * 1000 * 1000},
+        NULL);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    int ended;
+    ck_assert_int_eq(waitpid(child, &ended, 0), child);
+    ck_assert(WIFSIGNALED(ended));
+    while (read(ends[0], &flushed, sizeof(flushed)) == sizeof(flushed))
+        continue;
+    close(ends[0]);
 
-        struct index *index = open_index();
-        uint64_t last = assert_prefix(index);
-        ck_assert_uint_ge(last, flushed);
+    struct index *index = open_index();
+    uint64_t last = assert_prefix(index);
+    ck_assert_uint_ge(last, flushed);
 
-        /* It goes on from there. */
-        write_batches(index, last + 1, last + 10, 1000);
-        ck_assert_uint_eq(assert_prefix(index), last + 10);
-        index = reopen(index);
-        ck_assert_uint_eq(assert_prefix(index), last + 10);
-        index_close(index);
-    }
+    /* It goes on from there. */
+    write_batches(index, last + 1, last + 10, 1000);
+    ck_assert_uint_eq(assert_prefix(index), last + 10);
+    index = reopen(index);
+    ck_assert_uint_eq(assert_prefix(index), last + 10);
+    index_close(index);
+}
 END_TEST
 
 START_TEST(index_loses_what_was_not_flushed_and_nothing_else_when_the_process_ends)
-    {
-        const pid_t child = fork();
-        ck_assert_int_ge(child, 0);
-        if (child == 0) {
-            struct index *index = open_index();
-            write_batches(index, 1, 30, 1000);
-            flush(index);
-            write_batches(index, 31, 40, 1000);
-            _exit(0);
-        }
-        int ended;
-        ck_assert_int_eq(waitpid(child, &ended, 0), child);
-        ck_assert(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+{
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
         struct index *index = open_index();
-        ck_assert_uint_eq(assert_prefix(index), 30);
-        index_close(index);
+        write_batches(index, 1, 30, 1000);
+        flush(index);
+        write_batches(index, 31, 40, 1000);
+        _exit(0);
     }
+    int ended;
+    ck_assert_int_eq(waitpid(child, &ended, 0), child);
+    ck_assert(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+    struct index *index = open_index();
+    ck_assert_uint_eq(assert_prefix(index), 30);
+    index_close(index);
+}
 END_TEST
 
 /* ---- damage */
@@ -697,113 +694,113 @@ static const struct {
 };
 
 START_TEST(index_refuses_to_open_with_a_damaged_file_and_can_be_made_anew)
-    {
-        char file[PATH_BYTES_MAX];
-        make_index();
-        ck_assert(find_file(refusals[_i].file, 0, file));
-        refusals[_i].damage(file);
-        ck_assert(look_at_damaged());
-        destroy_and_make_anew();
-    }
+{
+    char file[PATH_BYTES_MAX];
+    make_index();
+    ck_assert(find_file(refusals[_i].file, 0, file));
+    refusals[_i].damage(file);
+    ck_assert(look_at_damaged());
+    destroy_and_make_anew();
+}
 END_TEST
 
 START_TEST(index_is_refused_or_right_with_a_manifest_cut_anywhere)
-    {
-        enum { CUTS = 25 };
-        int refused = 0;
-        for (int cut = 0; cut < CUTS; cut++) {
-            char file[PATH_BYTES_MAX];
-            struct status status = {0};
-            make_index();
-            ck_assert(find_file("MANIFEST", 0, file));
-            ck_assert_int_eq(truncate(file, size_of_file(file) * cut / CUTS), 0);
-            refused += look_at_damaged();
-            assert_ok(index_destroy(path, &status), &status);
-        }
-        ck_assert_int_gt(refused, 0);
-        destroy_and_make_anew();
+{
+    enum { CUTS = 25 };
+    int refused = 0;
+    for (int cut = 0; cut < CUTS; cut++) {
+        char file[PATH_BYTES_MAX];
+        struct status status = {0};
+        make_index();
+        ck_assert(find_file("MANIFEST", 0, file));
+        ck_assert_int_eq(truncate(file, size_of_file(file) * cut / CUTS), 0);
+        refused += look_at_damaged();
+        assert_ok(index_destroy(path, &status), &status);
     }
+    ck_assert_int_gt(refused, 0);
+    destroy_and_make_anew();
+}
 END_TEST
 
 START_TEST(index_is_refused_or_right_with_any_byte_changed)
-    {
-        enum { ROUNDS = 25 };
-        int refused = 0;
-        srandom((unsigned int)_i + 1);
-        for (int round = 0; round < ROUNDS; round++) {
-            static const char *const parts[] = {".sst", "MANIFEST", "CURRENT", ""};
-            char file[PATH_BYTES_MAX];
-            struct status status = {0};
-            make_index();
-            const char *part = parts[(size_t)random() % ARRAY_LENGTH(parts)];
-            size_t skip = (size_t)random() % 4;
-            while (!find_file(part, skip, file))
-                skip--;
-            const off_t size = size_of_file(file);
-            if (size > 0) {
-                const off_t at = random() % size;
-                const int fd = open(file, O_RDWR | O_CLOEXEC);
-                uint8_t byte;
-                ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
-                byte ^= (uint8_t)(1 + random() % 255);
-                ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
-                close(fd);
-            }
-            refused += look_at_damaged();
-            assert_ok(index_destroy(path, &status), &status);
+{
+    enum { ROUNDS = 25 };
+    int refused = 0;
+    srandom((unsigned int)_i + 1);
+    for (int round = 0; round < ROUNDS; round++) {
+        static const char *const parts[] = {".sst", "MANIFEST", "CURRENT", ""};
+        char file[PATH_BYTES_MAX];
+        struct status status = {0};
+        make_index();
+        const char *part = parts[(size_t)random() % ARRAY_LENGTH(parts)];
+        size_t skip = (size_t)random() % 4;
+        while (!find_file(part, skip, file))
+            skip--;
+        const off_t size = size_of_file(file);
+        if (size > 0) {
+            const off_t at = random() % size;
+            const int fd = open(file, O_RDWR | O_CLOEXEC);
+            uint8_t byte;
+            ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+            byte ^= (uint8_t)(1 + random() % 255);
+            ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+            close(fd);
         }
-        ck_assert_int_gt(refused, ROUNDS / 10);
-        destroy_and_make_anew();
+        refused += look_at_damaged();
+        assert_ok(index_destroy(path, &status), &status);
     }
+    ck_assert_int_gt(refused, ROUNDS / 10);
+    destroy_and_make_anew();
+}
 END_TEST
 
 START_TEST(index_refuses_a_directory_of_something_else)
-    {
-        char file[PATH_BYTES_MAX];
-        struct index *index = NULL;
-        struct status status = {0};
-        ck_assert_int_eq(mkdir(path, 0700), 0);
-        file_path(file, "precious");
-        write_file(file, "somebody's\n");
-        ck_assert(!index_open(path, &index, &status));
-        assert_is_refusal(&status);
-        ck_assert_int_eq(access(file, F_OK), 0);
-    }
+{
+    char file[PATH_BYTES_MAX];
+    struct index *index = NULL;
+    struct status status = {0};
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    file_path(file, "precious");
+    write_file(file, "somebody's\n");
+    ck_assert(!index_open(path, &index, &status));
+    assert_is_refusal(&status);
+    ck_assert_int_eq(access(file, F_OK), 0);
+}
 END_TEST
 
 START_TEST(index_refuses_a_path_that_is_no_directory)
-    {
-        struct index *index = NULL;
-        struct status status = {0};
-        write_file(path, "text\n");
-        ck_assert(!index_open(path, &index, &status));
-        assert_is_refusal(&status);
-        status = (struct status){0};
-        ck_assert(!index_destroy(path, &status));
-        ck_assert_int_eq(access(path, F_OK), 0);
-    }
+{
+    struct index *index = NULL;
+    struct status status = {0};
+    write_file(path, "text\n");
+    ck_assert(!index_open(path, &index, &status));
+    assert_is_refusal(&status);
+    status = (struct status){0};
+    ck_assert(!index_destroy(path, &status));
+    ck_assert_int_eq(access(path, F_OK), 0);
+}
 END_TEST
 
 START_TEST(index_is_opened_in_an_empty_directory)
-    {
-        ck_assert_int_eq(mkdir(path, 0700), 0);
-        struct index *index = open_index();
-        assert_holds(index, "");
-        index_close(index);
-        index_close(NULL);
-    }
+{
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    struct index *index = open_index();
+    assert_holds(index, "");
+    index_close(index);
+    index_close(NULL);
+}
 END_TEST
 
 START_TEST(index_that_is_open_is_in_use_and_not_damaged)
-    {
-        struct index *index = open_index(), *second = NULL;
-        struct status status = {0};
-        ck_assert(!index_open(path, &second, &status));
-        ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
-        write_batches(index, 1, 3, 2);
-        ck_assert_uint_eq(assert_prefix(index), 3);
-        index_close(index);
-    }
+{
+    struct index *index = open_index(), *second = NULL;
+    struct status status = {0};
+    ck_assert(!index_open(path, &second, &status));
+    ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
+    write_batches(index, 1, 3, 2);
+    ck_assert_uint_eq(assert_prefix(index), 3);
+    index_close(index);
+}
 END_TEST
 
 /* What another version or another program may have put there. */
@@ -823,119 +820,118 @@ static void plant(const char *key, size_t key_length, const char *value, size_t 
 }
 
 START_TEST(index_reports_entries_that_it_does_not_understand)
-    {
-        enum { KEY_BYTES = 34, VALUE_BYTES = 32 };
-        static const struct {
-            char kind, function;
-            size_t key_length, value_length;
-            int changed_byte; /* of the value; -1: none */
-            char to;
-        } cases[] = {
-            {'b', 1, KEY_BYTES, VALUE_BYTES, -1, 0},     /* the one that is right */
-            {'c', 1, KEY_BYTES, VALUE_BYTES, -1, 0},     /* kind */
-            {'a', 1, KEY_BYTES, VALUE_BYTES, -1, 0},     /* a blob under an action's key */
-            {'b', 9, KEY_BYTES, VALUE_BYTES, -1, 0},     /* digest function */
-            {'b', 1, KEY_BYTES - 1, VALUE_BYTES, -1, 0}, /* short hash */
-            {'b', 1, KEY_BYTES + 1, VALUE_BYTES, -1, 0}, /* a blob with an instance */
-            {'b', 1, 1, VALUE_BYTES, -1, 0},             /* no function */
-            {'b', 1, KEY_BYTES, VALUE_BYTES - 1, -1, 0}, /* short value */
-            {'b', 1, KEY_BYTES, VALUE_BYTES, 31, 1},     /* reserved byte */
-            {'b', 1, KEY_BYTES, VALUE_BYTES, 24, 2},     /* a chunk */
-            {'b', 1, KEY_BYTES, VALUE_BYTES, 6, 1},      /* place above 48 bits */
-            {'b', 1, KEY_BYTES, VALUE_BYTES, 3, 0},      /* segment 0 */
-            {'b', 1, KEY_BYTES, VALUE_BYTES, 15, -1},    /* negative size */
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-            char key[KEY_BYTES + 1] = {cases[i].kind, cases[i].function},
-                                 value[VALUE_BYTES] = {64, 0, 0, 1, [24] = 1};
-            struct listing listing = {.length = 0};
-            struct status status = {0};
-            if (cases[i].changed_byte >= 0)
-                value[cases[i].changed_byte] = cases[i].to;
-            plant(key, cases[i].key_length, value, cases[i].value_length);
-            struct index *index = open_index();
-            const bool ok = index_iterate(index, list_entry, &listing, &status);
-            ck_assert_msg(ok == (i == 0), "case %zu", i);
-            if (!ok)
-                ck_assert_int_eq(status.code, STATUS_DATA_LOSS);
-            index_close(index);
-            assert_ok(index_destroy(path, &status), &status);
-        }
+{
+    enum { KEY_BYTES = 34, VALUE_BYTES = 32 };
+    static const struct {
+        char kind, function;
+        size_t key_length, value_length;
+        int changed_byte; /* of the value; -1: none */
+        char to;
+    } cases[] = {
+        {'b', 1, KEY_BYTES, VALUE_BYTES, -1, 0},     /* the one that is right */
+        {'c', 1, KEY_BYTES, VALUE_BYTES, -1, 0},     /* kind */
+        {'a', 1, KEY_BYTES, VALUE_BYTES, -1, 0},     /* a blob under an action's key */
+        {'b', 9, KEY_BYTES, VALUE_BYTES, -1, 0},     /* digest function */
+        {'b', 1, KEY_BYTES - 1, VALUE_BYTES, -1, 0}, /* short hash */
+        {'b', 1, KEY_BYTES + 1, VALUE_BYTES, -1, 0}, /* a blob with an instance */
+        {'b', 1, 1, VALUE_BYTES, -1, 0},             /* no function */
+        {'b', 1, KEY_BYTES, VALUE_BYTES - 1, -1, 0}, /* short value */
+        {'b', 1, KEY_BYTES, VALUE_BYTES, 31, 1},     /* reserved byte */
+        {'b', 1, KEY_BYTES, VALUE_BYTES, 24, 2},     /* a chunk */
+        {'b', 1, KEY_BYTES, VALUE_BYTES, 6, 1},      /* place above 48 bits */
+        {'b', 1, KEY_BYTES, VALUE_BYTES, 3, 0},      /* segment 0 */
+        {'b', 1, KEY_BYTES, VALUE_BYTES, 15, -1},    /* negative size */
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        char key[KEY_BYTES + 1] = {cases[i].kind, cases[i].function},
+                             value[VALUE_BYTES] = {64, 0, 0, 1, [24] = 1};
+        struct listing listing = {.length = 0};
+        struct status status = {0};
+        if (cases[i].changed_byte >= 0)
+            value[cases[i].changed_byte] = cases[i].to;
+        plant(key, cases[i].key_length, value, cases[i].value_length);
+        struct index *index = open_index();
+        const bool ok = index_iterate(index, list_entry, &listing, &status);
+        ck_assert_msg(ok == (i == 0), "case %zu", i);
+        if (!ok)
+            ck_assert_int_eq(status.code, STATUS_DATA_LOSS);
+        index_close(index);
+        assert_ok(index_destroy(path, &status), &status);
     }
+}
 END_TEST
 
 START_TEST(index_reports_a_checkpoint_that_it_does_not_understand)
-    {
-        struct index_checkpoint checkpoint;
-        struct status status = {0};
-        plant("\0checkpoint", 11, "short", 5);
-        struct index *index = open_index();
-        ck_assert(!index_read_checkpoint(index, &checkpoint, &status));
-        ck_assert_int_eq(status.code, STATUS_DATA_LOSS);
-        index_close(index);
-    }
+{
+    struct index_checkpoint checkpoint;
+    struct status status = {0};
+    plant("\0checkpoint", 11, "short", 5);
+    struct index *index = open_index();
+    ck_assert(!index_read_checkpoint(index, &checkpoint, &status));
+    ck_assert_int_eq(status.code, STATUS_DATA_LOSS);
+    index_close(index);
+}
 END_TEST
 
 /* A forget of a value that makes no sense must not become a silent loss. */
 START_TEST(index_reports_a_forget_of_a_value_that_it_does_not_understand)
-    {
-        struct status status = {0};
-        struct listing listing = {.length = 0};
-        const struct index_entry entry = forget_entry(blob_entry(1, 1, 64));
-        char key[34] = {'b', 1};
-        memcpy(key + 2, entry.digest.hash, SHA256_HASH_BYTES);
-        plant(key, sizeof(key), "short", 5);
-        struct index *index = open_index();
-        write_entries(index, &entry, 1);
-        ck_assert(!index_iterate(index, list_entry, &listing, &status));
-        ck_assert_int_eq(status.code, STATUS_DATA_LOSS);
-        index_close(index);
-    }
+{
+    struct status status = {0};
+    struct listing listing = {.length = 0};
+    const struct index_entry entry = forget_entry(blob_entry(1, 1, 64));
+    char key[34] = {'b', 1};
+    memcpy(key + 2, entry.digest.hash, SHA256_HASH_BYTES);
+    plant(key, sizeof(key), "short", 5);
+    struct index *index = open_index();
+    write_entries(index, &entry, 1);
+    ck_assert(!index_iterate(index, list_entry, &listing, &status));
+    ck_assert_int_eq(status.code, STATUS_DATA_LOSS);
+    index_close(index);
+}
 END_TEST
 
 /* ---- destroying */
 
 START_TEST(destroying_removes_everything_and_follows_no_link)
-    {
-        char file[PATH_BYTES_MAX], target[PATH_BYTES_MAX], inner[PATH_BYTES_MAX + 8];
-        struct status status = {0};
-        make_index();
-        ck_assert_int_lt(snprintf(target, sizeof(target), "%s/target", directory.path),
-                         PATH_BYTES_MAX);
-        ck_assert_int_eq(mkdir(target, 0700), 0);
-        snprintf(inner, sizeof(inner), "%s/kept", target);
-        write_file(inner, "kept\n");
-        file_path(file, "link");
-        ck_assert_int_eq(symlink(target, file), 0);
-        file_path(file, "folder");
-        ck_assert_int_eq(mkdir(file, 0700), 0);
-        file_path(file, "folder/file");
-        write_file(file, "text\n");
+{
+    char file[PATH_BYTES_MAX], target[PATH_BYTES_MAX], inner[PATH_BYTES_MAX + 8];
+    struct status status = {0};
+    make_index();
+    ck_assert_int_lt(snprintf(target, sizeof(target), "%s/target", directory.path), PATH_BYTES_MAX);
+    ck_assert_int_eq(mkdir(target, 0700), 0);
+    snprintf(inner, sizeof(inner), "%s/kept", target);
+    write_file(inner, "kept\n");
+    file_path(file, "link");
+    ck_assert_int_eq(symlink(target, file), 0);
+    file_path(file, "folder");
+    ck_assert_int_eq(mkdir(file, 0700), 0);
+    file_path(file, "folder/file");
+    write_file(file, "text\n");
 
-        assert_ok(index_destroy(path, &status), &status);
-        ck_assert_int_ne(access(path, F_OK), 0);
-        ck_assert_int_eq(access(inner, F_OK), 0);
-        assert_ok(index_destroy(path, &status), &status); /* of nothing */
+    assert_ok(index_destroy(path, &status), &status);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    ck_assert_int_eq(access(inner, F_OK), 0);
+    assert_ok(index_destroy(path, &status), &status); /* of nothing */
 
-        /* The path itself. */
-        ck_assert_int_eq(symlink(target, path), 0);
-        ck_assert(!index_destroy(path, &status));
-        ck_assert_int_eq(access(inner, F_OK), 0);
-    }
+    /* The path itself. */
+    ck_assert_int_eq(symlink(target, path), 0);
+    ck_assert(!index_destroy(path, &status));
+    ck_assert_int_eq(access(inner, F_OK), 0);
+}
 END_TEST
 
 START_TEST(destroying_gives_up_on_folders_in_folders_without_end)
-    {
-        char folder[PATH_BYTES_MAX];
-        struct status status = {0};
-        snprintf(folder, sizeof(folder), "%s", path);
-        for (int depth = 0; depth < 20; depth++) {
-            ck_assert_int_eq(mkdir(folder, 0700), 0);
-            strncat(folder, "/f", sizeof(folder) - strlen(folder) - 1);
-        }
-        ck_assert(!index_destroy(path, &status));
-        ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
+{
+    char folder[PATH_BYTES_MAX];
+    struct status status = {0};
+    snprintf(folder, sizeof(folder), "%s", path);
+    for (int depth = 0; depth < 20; depth++) {
+        ck_assert_int_eq(mkdir(folder, 0700), 0);
+        strncat(folder, "/f", sizeof(folder) - strlen(folder) - 1);
     }
+    ck_assert(!index_destroy(path, &status));
+    ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
+}
 END_TEST
 
 /* ---- a full disk */
@@ -981,66 +977,66 @@ static uint64_t write_until_full(struct index *index, struct status *status)
 }
 
 START_TEST(index_is_broken_by_a_full_disk_until_it_is_opened_again)
-    {
-        struct status status = {0};
-        if (!mount_small_disk("size=24m"))
-            return;
-        make_ballast(12 << 20);
-        struct index *index = open_index();
-        const uint64_t written = write_until_full(index, &status);
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        ck_assert(index_is_broken(index));
+{
+    struct status status = {0};
+    if (!mount_small_disk("size=24m"))
+        return;
+    make_ballast(12 << 20);
+    struct index *index = open_index();
+    const uint64_t written = write_until_full(index, &status);
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert(index_is_broken(index));
 
-        /* It stays so when there is room again. */
-        drop_ballast();
-        ck_assert(index_is_broken(index));
-        index_close(index);
+    /* It stays so when there is room again. */
+    drop_ballast();
+    ck_assert(index_is_broken(index));
+    index_close(index);
 
-        index = open_index();
-        ck_assert(!index_is_broken(index));
-        const uint64_t last = assert_prefix(index);
-        ck_assert_uint_le(last, written);
-        write_batches(index, last + 1, last + 100, 30);
-        index = reopen(index);
-        ck_assert_uint_eq(assert_prefix(index), last + 100);
-        index_close(index);
-        ck_assert_int_eq(umount2(directory.path, MNT_DETACH), 0);
-    }
+    index = open_index();
+    ck_assert(!index_is_broken(index));
+    const uint64_t last = assert_prefix(index);
+    ck_assert_uint_le(last, written);
+    write_batches(index, last + 1, last + 100, 30);
+    index = reopen(index);
+    ck_assert_uint_eq(assert_prefix(index), last + 100);
+    index_close(index);
+    ck_assert_int_eq(umount2(directory.path, MNT_DETACH), 0);
+}
 END_TEST
 
 START_TEST(index_on_a_full_disk_refuses_and_closes_without_harm)
-    {
-        struct status status = {0};
-        uint64_t last = 0;
-        if (!mount_small_disk("size=16m"))
-            return;
-        struct index *index = open_index();
-        const uint64_t written = write_until_full(index, &status);
+{
+    struct status status = {0};
+    uint64_t last = 0;
+    if (!mount_small_disk("size=16m"))
+        return;
+    struct index *index = open_index();
+    const uint64_t written = write_until_full(index, &status);
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    for (int i = 0; i < 3; i++) {
+        status = (struct status){0};
+        ck_assert(!write_batch(index, written + 1, &status) || !index_flush(index, &status));
         ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        for (int i = 0; i < 3; i++) {
-            status = (struct status){0};
-            ck_assert(!write_batch(index, written + 1, &status) || !index_flush(index, &status));
-            ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-            ck_assert(index_is_broken(index));
-        }
-        index_close(index);
+        ck_assert(index_is_broken(index));
+    }
+    index_close(index);
 
-        /*
+    /*
          * With no room at all it may be refused: not as damaged, for then a good index would be
          * thrown away.
          */
-        struct index *again = NULL;
-        status = (struct status){0};
-        if (index_open(path, &again, &status)) {
-            assert_ok(check_prefix(again, &last, &status), &status);
-            ck_assert_uint_le(last, written + 1);
-            index_close(again);
-        } else {
-            ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        }
-        assert_ok(index_destroy(path, &status), &status);
-        ck_assert_int_eq(umount2(directory.path, MNT_DETACH), 0);
+    struct index *again = NULL;
+    status = (struct status){0};
+    if (index_open(path, &again, &status)) {
+        assert_ok(check_prefix(again, &last, &status), &status);
+        ck_assert_uint_le(last, written + 1);
+        index_close(again);
+    } else {
+        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
     }
+    assert_ok(index_destroy(path, &status), &status);
+    ck_assert_int_eq(umount2(directory.path, MNT_DETACH), 0);
+}
 END_TEST
 
 static void add_damage_tests(Suite *suite)

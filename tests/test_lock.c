@@ -42,19 +42,19 @@ static void count_to_100000(void *argument)
 }
 
 START_TEST(a_lock_lets_one_in_at_a_time)
-    {
-        enum { THREADS = 4 };
-        struct counter counter;
-        struct thread threads[THREADS] = {0};
-        struct status status = {0};
-        counter_init(&counter);
-        for (int i = 0; i < THREADS; i++)
-            ck_assert(thread_start(&threads[i], "counter", 0, count_to_100000, &counter, &status));
-        for (int i = 0; i < THREADS; i++)
-            thread_join(&threads[i]);
-        ck_assert_int_eq(counter.value, THREADS * 100000L);
-        counter_destroy(&counter);
-    }
+{
+    enum { THREADS = 4 };
+    struct counter counter;
+    struct thread threads[THREADS] = {0};
+    struct status status = {0};
+    counter_init(&counter);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert(thread_start(&threads[i], "counter", 0, count_to_100000, &counter, &status));
+    for (int i = 0; i < THREADS; i++)
+        thread_join(&threads[i]);
+    ck_assert_int_eq(counter.value, THREADS * 100000L);
+    counter_destroy(&counter);
+}
 END_TEST
 
 /* Moves the value from odd to even, as long as the test moves it from even to odd. */
@@ -74,44 +74,44 @@ static void answer(void *argument)
 }
 
 START_TEST(a_condition_passes_the_turn_back_and_forth)
-    {
-        struct counter counter;
-        struct thread thread = {0};
-        struct status status = {0};
-        counter_init(&counter);
-        ck_assert(thread_start(&thread, "answer", 0, answer, &counter, &status));
-        lock_acquire(&counter.lock);
-        while (counter.value < 2000) {
-            counter.value++;
-            condition_signal(&counter.changed);
-            while (counter.value % 2 == 1) {
-                condition_wait(&counter.changed, &counter.lock);
-                lock_assert_held(&counter.lock);
-            }
+{
+    struct counter counter;
+    struct thread thread = {0};
+    struct status status = {0};
+    counter_init(&counter);
+    ck_assert(thread_start(&thread, "answer", 0, answer, &counter, &status));
+    lock_acquire(&counter.lock);
+    while (counter.value < 2000) {
+        counter.value++;
+        condition_signal(&counter.changed);
+        while (counter.value % 2 == 1) {
+            condition_wait(&counter.changed, &counter.lock);
+            lock_assert_held(&counter.lock);
         }
-        lock_release(&counter.lock);
-        thread_join(&thread);
-        counter_destroy(&counter);
     }
+    lock_release(&counter.lock);
+    thread_join(&thread);
+    counter_destroy(&counter);
+}
 END_TEST
 
 START_TEST(a_timed_wait_ends_after_its_time_and_not_before)
-    {
-        struct counter counter;
-        counter_init(&counter);
-        lock_acquire(&counter.lock);
-        const int64_t duration_ns = 30 * NS_PER_MS;
-        const int64_t start_ns = clock_monotonic_ns(clock_real());
-        while (condition_wait_for(&counter.changed, &counter.lock, duration_ns))
-            ;
-        const int64_t passed_ns = clock_monotonic_ns(clock_real()) - start_ns;
-        ck_assert_int_ge(passed_ns, duration_ns);
-        ck_assert_int_lt(passed_ns, 20 * NS_PER_S);
-        ck_assert(!condition_wait_for(&counter.changed, &counter.lock, 0));
-        lock_assert_held(&counter.lock);
-        lock_release(&counter.lock);
-        counter_destroy(&counter);
-    }
+{
+    struct counter counter;
+    counter_init(&counter);
+    lock_acquire(&counter.lock);
+    const int64_t duration_ns = 30 * NS_PER_MS;
+    const int64_t start_ns = clock_monotonic_ns(clock_real());
+    while (condition_wait_for(&counter.changed, &counter.lock, duration_ns))
+        ;
+    const int64_t passed_ns = clock_monotonic_ns(clock_real()) - start_ns;
+    ck_assert_int_ge(passed_ns, duration_ns);
+    ck_assert_int_lt(passed_ns, 20 * NS_PER_S);
+    ck_assert(!condition_wait_for(&counter.changed, &counter.lock, 0));
+    lock_assert_held(&counter.lock);
+    lock_release(&counter.lock);
+    counter_destroy(&counter);
+}
 END_TEST
 
 static void set_and_signal(void *argument)
@@ -124,97 +124,97 @@ static void set_and_signal(void *argument)
 }
 
 START_TEST(a_timed_wait_of_any_length_is_woken)
-    {
-        struct counter counter;
-        struct thread thread = {0};
-        struct status status = {0};
-        counter_init(&counter);
-        lock_acquire(&counter.lock);
-        ck_assert(thread_start(&thread, "signal", 0, set_and_signal, &counter, &status));
-        while (counter.value == 0)
-            ck_assert(condition_wait_for(&counter.changed, &counter.lock, INT64_MAX));
-        lock_release(&counter.lock);
-        thread_join(&thread);
-        counter_destroy(&counter);
-    }
+{
+    struct counter counter;
+    struct thread thread = {0};
+    struct status status = {0};
+    counter_init(&counter);
+    lock_acquire(&counter.lock);
+    ck_assert(thread_start(&thread, "signal", 0, set_and_signal, &counter, &status));
+    while (counter.value == 0)
+        ck_assert(condition_wait_for(&counter.changed, &counter.lock, INT64_MAX));
+    lock_release(&counter.lock);
+    thread_join(&thread);
+    counter_destroy(&counter);
+}
 END_TEST
 
 START_TEST(locks_are_taken_in_the_order_of_their_ranks)
-    {
-        struct lock locks[LOCK_RANK_COUNT];
-        for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
-            lock_init(&locks[rank], (enum lock_rank)rank);
-        for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
-            lock_acquire(&locks[rank]);
-        /* Any order of releasing is fine, and frees the rank. */
-        for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
-            lock_release(&locks[rank]);
-        lock_acquire(&locks[0]);
-        lock_release(&locks[0]);
-        for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
-            lock_destroy(&locks[rank]);
-    }
+{
+    struct lock locks[LOCK_RANK_COUNT];
+    for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
+        lock_init(&locks[rank], (enum lock_rank)rank);
+    for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
+        lock_acquire(&locks[rank]);
+    /* Any order of releasing is fine, and frees the rank. */
+    for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
+        lock_release(&locks[rank]);
+    lock_acquire(&locks[0]);
+    lock_release(&locks[0]);
+    for (int rank = 0; rank < LOCK_RANK_COUNT; rank++)
+        lock_destroy(&locks[rank]);
+}
 END_TEST
 
 START_TEST(a_lock_of_an_earlier_rank_aborts)
-    {
-        /* _i goes over all pairs of neighbours. */
-        struct lock earlier, later;
-        lock_init(&earlier, (enum lock_rank)_i);
-        lock_init(&later, (enum lock_rank)(_i + 1));
-        lock_acquire(&later);
-        lock_acquire(&earlier);
-    }
+{
+    /* _i goes over all pairs of neighbours. */
+    struct lock earlier, later;
+    lock_init(&earlier, (enum lock_rank)_i);
+    lock_init(&later, (enum lock_rank)(_i + 1));
+    lock_acquire(&later);
+    lock_acquire(&earlier);
+}
 END_TEST
 
 START_TEST(the_first_rank_under_the_last_aborts)
-    {
-        struct lock first, last;
-        lock_init(&first, (enum lock_rank)0);
-        lock_init(&last, (enum lock_rank)(LOCK_RANK_COUNT - 1));
-        lock_acquire(&last);
-        lock_acquire(&first);
-    }
+{
+    struct lock first, last;
+    lock_init(&first, (enum lock_rank)0);
+    lock_init(&last, (enum lock_rank)(LOCK_RANK_COUNT - 1));
+    lock_acquire(&last);
+    lock_acquire(&first);
+}
 END_TEST
 
 START_TEST(two_locks_of_one_rank_abort)
-    {
-        struct lock first, second;
-        lock_init(&first, LOCK_RANK_LEAF);
-        lock_init(&second, LOCK_RANK_LEAF);
-        lock_acquire(&first);
-        lock_acquire(&second);
-    }
+{
+    struct lock first, second;
+    lock_init(&first, LOCK_RANK_LEAF);
+    lock_init(&second, LOCK_RANK_LEAF);
+    lock_acquire(&first);
+    lock_acquire(&second);
+}
 END_TEST
 
 START_TEST(taking_a_lock_twice_aborts)
-    {
-        struct lock lock;
-        lock_init(&lock, LOCK_RANK_LEAF);
-        lock_acquire(&lock);
-        lock_acquire(&lock);
-    }
+{
+    struct lock lock;
+    lock_init(&lock, LOCK_RANK_LEAF);
+    lock_acquire(&lock);
+    lock_acquire(&lock);
+}
 END_TEST
 
 START_TEST(the_order_holds_after_a_wait_too)
-    {
-        struct lock earlier;
-        struct counter counter;
-        counter_init(&counter);
-        lock_init(&earlier, LOCK_RANK_SERVER);
-        lock_acquire(&counter.lock);
-        if (condition_wait_for(&counter.changed, &counter.lock, 0))
-            exit(EXIT_SUCCESS); /* woken without reason: then this run shows nothing, and fails */
-        lock_acquire(&earlier);
-    }
+{
+    struct lock earlier;
+    struct counter counter;
+    counter_init(&counter);
+    lock_init(&earlier, LOCK_RANK_SERVER);
+    lock_acquire(&counter.lock);
+    if (condition_wait_for(&counter.changed, &counter.lock, 0))
+        exit(EXIT_SUCCESS); /* woken without reason: then this run shows nothing, and fails */
+    lock_acquire(&earlier);
+}
 END_TEST
 
 START_TEST(releasing_what_is_not_held_aborts)
-    {
-        struct lock lock;
-        lock_init(&lock, LOCK_RANK_LEAF);
-        lock_release(&lock);
-    }
+{
+    struct lock lock;
+    lock_init(&lock, LOCK_RANK_LEAF);
+    lock_release(&lock);
+}
 END_TEST
 
 static void release(void *argument)
@@ -223,32 +223,32 @@ static void release(void *argument)
 }
 
 START_TEST(releasing_what_another_thread_holds_aborts)
-    {
-        struct lock lock;
-        struct thread thread = {0};
-        struct status status = {0};
-        lock_init(&lock, LOCK_RANK_LEAF);
-        lock_acquire(&lock);
-        if (thread_start(&thread, "thief", 0, release, &lock, &status))
-            thread_join(&thread);
-    }
+{
+    struct lock lock;
+    struct thread thread = {0};
+    struct status status = {0};
+    lock_init(&lock, LOCK_RANK_LEAF);
+    lock_acquire(&lock);
+    if (thread_start(&thread, "thief", 0, release, &lock, &status))
+        thread_join(&thread);
+}
 END_TEST
 
 START_TEST(waiting_without_the_lock_aborts)
-    {
-        struct counter counter;
-        counter_init(&counter);
-        condition_wait(&counter.changed, &counter.lock);
-    }
+{
+    struct counter counter;
+    counter_init(&counter);
+    condition_wait(&counter.changed, &counter.lock);
+}
 END_TEST
 
 START_TEST(destroying_a_held_lock_aborts)
-    {
-        struct lock lock;
-        lock_init(&lock, LOCK_RANK_LEAF);
-        lock_acquire(&lock);
-        lock_destroy(&lock);
-    }
+{
+    struct lock lock;
+    lock_init(&lock, LOCK_RANK_LEAF);
+    lock_acquire(&lock);
+    lock_destroy(&lock);
+}
 END_TEST
 
 int main(void)

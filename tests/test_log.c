@@ -65,43 +65,43 @@ static void assert_matches(const char *line, const char *pattern)
 #define TIME "^time=[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z "
 
 START_TEST(an_event_is_one_line_in_logfmt)
-    {
-        log_event(LOG_LEVEL_WARN, "segment_tail_cut", "segment=%d lost_bytes=%d", 17, 4096);
-        assert_matches(next_line(),
-                       TIME "level=warn event=segment_tail_cut segment=17 lost_bytes=4096$");
-        log_event(LOG_LEVEL_ERROR, "ready", "%s", "");
-        assert_matches(next_line(), TIME "level=error event=ready$");
-        ck_assert_str_eq(next_line(), "");
-    }
+{
+    log_event(LOG_LEVEL_WARN, "segment_tail_cut", "segment=%d lost_bytes=%d", 17, 4096);
+    assert_matches(next_line(),
+                   TIME "level=warn event=segment_tail_cut segment=17 lost_bytes=4096$");
+    log_event(LOG_LEVEL_ERROR, "ready", "%s", "");
+    assert_matches(next_line(), TIME "level=error event=ready$");
+    ck_assert_str_eq(next_line(), "");
+}
 END_TEST
 
 START_TEST(lines_below_the_level_are_dropped)
-    {
-        static const char *const names[] = {"debug", "info", "warn", "error"};
-        log_event(LOG_LEVEL_DEBUG, "start", "a=1");
-        ck_assert_str_eq(next_line(), "");
-        for (size_t least = 0; least < ARRAY_LENGTH(names); least++) {
-            enum log_level level = LOG_LEVEL_ERROR;
-            ck_assert(log_level_parse(names[least], &level));
-            ck_assert_uint_eq((size_t)level, least);
-            log_set_level(level);
-            for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
-                log_event((enum log_level)i, "x", "a=1");
-                ck_assert_int_eq(next_line()[0] != '\0', i >= least);
-            }
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+    log_event(LOG_LEVEL_DEBUG, "start", "a=1");
+    ck_assert_str_eq(next_line(), "");
+    for (size_t least = 0; least < ARRAY_LENGTH(names); least++) {
+        enum log_level level = LOG_LEVEL_ERROR;
+        ck_assert(log_level_parse(names[least], &level));
+        ck_assert_uint_eq((size_t)level, least);
+        log_set_level(level);
+        for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+            log_event((enum log_level)i, "x", "a=1");
+            ck_assert_int_eq(next_line()[0] != '\0', i >= least);
         }
-        enum log_level level;
-        ck_assert(!log_level_parse("WARN", &level));
-        ck_assert(!log_level_parse("", &level));
     }
+    enum log_level level;
+    ck_assert(!log_level_parse("WARN", &level));
+    ck_assert(!log_level_parse("", &level));
+}
 END_TEST
 
 START_TEST(a_newline_in_the_pairs_does_not_make_a_second_line)
-    {
-        log_event(LOG_LEVEL_INFO, "x", "a=1\nlevel=error event=forged\r\x1b[2J");
-        assert_matches(next_line(), TIME "level=info event=x a=1 level=error event=forged  \\[2J$");
-        ck_assert_str_eq(next_line(), "");
-    }
+{
+    log_event(LOG_LEVEL_INFO, "x", "a=1\nlevel=error event=forged\r\x1b[2J");
+    assert_matches(next_line(), TIME "level=info event=x a=1 level=error event=forged  \\[2J$");
+    ck_assert_str_eq(next_line(), "");
+}
 END_TEST
 
 static bool ends_with(const char *line, const char *end)
@@ -111,40 +111,40 @@ static bool ends_with(const char *line, const char *end)
 }
 
 START_TEST(a_long_event_is_cut_and_says_so)
-    {
-        char *text = malloc(10001);
-        int whole = 0;
-        int cut = 0;
-        ck_assert_ptr_nonnull(text);
-        for (size_t length = 3900; length < 10000; length += length < 4200 ? 1 : 511) {
-            memset(text, 'a', length);
-            memcpy(text + length - 2, "\xc3\xa9", 3);
-            log_event(LOG_LEVEL_INFO, "x", "%s", text);
-            const char *line = next_line();
-            ck_assert_uint_lt(strlen(line), 4096);
-            ck_assert(bytes_is_utf8(bytes_of_string(line)));
-            ck_assert(ends_with(line, "a\xc3\xa9") || ends_with(line, "a cut=true"));
-            if (strstr(line, text) != NULL)
-                whole++;
-            else
-                cut += ends_with(line, "a cut=true");
-        }
-        ck_assert_int_gt(whole, 0);
-        ck_assert_int_gt(cut, 0);
-        free(text);
+{
+    char *text = malloc(10001);
+    int whole = 0;
+    int cut = 0;
+    ck_assert_ptr_nonnull(text);
+    for (size_t length = 3900; length < 10000; length += length < 4200 ? 1 : 511) {
+        memset(text, 'a', length);
+        memcpy(text + length - 2, "\xc3\xa9", 3);
+        log_event(LOG_LEVEL_INFO, "x", "%s", text);
+        const char *line = next_line();
+        ck_assert_uint_lt(strlen(line), 4096);
+        ck_assert(bytes_is_utf8(bytes_of_string(line)));
+        ck_assert(ends_with(line, "a\xc3\xa9") || ends_with(line, "a cut=true"));
+        if (strstr(line, text) != NULL)
+            whole++;
+        else
+            cut += ends_with(line, "a cut=true");
     }
+    ck_assert_int_gt(whole, 0);
+    ck_assert_int_gt(cut, 0);
+    free(text);
+}
 END_TEST
 
 START_TEST(errno_is_as_before)
-    {
-        errno = EXDEV;
-        log_event(LOG_LEVEL_INFO, "x", "a=1");
-        ck_assert_int_eq(errno, EXDEV);
-        close(STDERR_FILENO);
-        errno = EXDEV;
-        log_event(LOG_LEVEL_INFO, "x", "a=1");
-        ck_assert_int_eq(errno, EXDEV);
-    }
+{
+    errno = EXDEV;
+    log_event(LOG_LEVEL_INFO, "x", "a=1");
+    ck_assert_int_eq(errno, EXDEV);
+    close(STDERR_FILENO);
+    errno = EXDEV;
+    log_event(LOG_LEVEL_INFO, "x", "a=1");
+    ck_assert_int_eq(errno, EXDEV);
+}
 END_TEST
 
 static void log_many(void *argument)
@@ -167,83 +167,82 @@ static int lines_of(FILE *stream)
 }
 
 START_TEST(lines_of_threads_do_not_mix)
-    {
-        int ends[2];
-        ck_assert_int_eq(pipe(ends), 0);
-        ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
-        close(ends[1]);
-        struct thread threads[2] = {{0}};
-        struct status status = {0};
-        char names[2][2] = {"a", "b"};
-        for (int i = 0; i < 2; i++)
-            ck_assert(thread_start(&threads[i], "logger", 0, log_many, names[i], &status));
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
+    close(ends[1]);
+    struct thread threads[2] = {{0}};
+    struct status status = {0};
+    char names[2][2] = {"a", "b"};
+    for (int i = 0; i < 2; i++)
+        ck_assert(thread_start(&threads[i], "logger", 0, log_many, names[i], &status));
 
-        /* Read while they write: together they are more than a pipe holds. */
-        FILE *stream = fdopen(ends[0], "r");
-        ck_assert_ptr_nonnull(stream);
-        char *line = NULL;
-        size_t capacity = 0;
-        for (int i = 0; i < 600; i++) {
-            ck_assert_int_gt(getline(&line, &capacity, stream), 0);
-            assert_matches(line, TIME "level=info event=x thread=[ab] text=0{499}7\n$");
-        }
-        free(line);
-        for (int i = 0; i < 2; i++)
-            thread_join(&threads[i]);
-        dup2(saved_stderr, STDERR_FILENO);
-        ck_assert_int_eq(lines_of(stream), 0);
-        fclose(stream);
+    /* Read while they write: together they are more than a pipe holds. */
+    FILE *stream = fdopen(ends[0], "r");
+    ck_assert_ptr_nonnull(stream);
+    char *line = NULL;
+    size_t capacity = 0;
+    for (int i = 0; i < 600; i++) {
+        ck_assert_int_gt(getline(&line, &capacity, stream), 0);
+        assert_matches(line, TIME "level=info event=x thread=[ab] text=0{499}7\n$");
     }
+    free(line);
+    for (int i = 0; i < 2; i++)
+        thread_join(&threads[i]);
+    dup2(saved_stderr, STDERR_FILENO);
+    ck_assert_int_eq(lines_of(stream), 0);
+    fclose(stream);
+}
 END_TEST
 
 START_TEST(quoting_leaves_plain_text_and_escapes_the_rest)
-    {
-        static const struct {
-            const char *text, *quoted;
-        } cases[] = {
-            {"", "\"\""},
-            {"plain text = fine", "\"plain text = fine\""},
-            {"a\"b\\c", "\"a\\\"b\\\\c\""},
-            {"line\nnext\r\t", "\"line\\nnext\\r\\t\""},
-            {"\x01\x1f\x7f", "\"\\x01\\x1f\\x7f\""},
-            {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x8c\x8d", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x8c\x8d\""},
-            {"\xff\xc3", "\"\\xff\\xc3\""},
-            {"\xed\xa0\x80", "\"\\xed\\xa0\\x80\""},
-            {"\xc3\xa9\x80z", "\"\xc3\xa9\\x80z\""},
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-            struct log_text into;
-            ck_assert_str_eq(log_quote(&into, cases[i].text), cases[i].quoted);
-            ck_assert_ptr_eq(log_quote(&into, cases[i].text), into.text);
-        }
+{
+    static const struct {
+        const char *text, *quoted;
+    } cases[] = {
+        {"", "\"\""},
+        {"plain text = fine", "\"plain text = fine\""},
+        {"a\"b\\c", "\"a\\\"b\\\\c\""},
+        {"line\nnext\r\t", "\"line\\nnext\\r\\t\""},
+        {"\x01\x1f\x7f", "\"\\x01\\x1f\\x7f\""},
+        {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x8c\x8d", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x8c\x8d\""},
+        {"\xff\xc3", "\"\\xff\\xc3\""},
+        {"\xed\xa0\x80", "\"\\xed\\xa0\\x80\""},
+        {"\xc3\xa9\x80z", "\"\xc3\xa9\\x80z\""},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        struct log_text into;
+        ck_assert_str_eq(log_quote(&into, cases[i].text), cases[i].quoted);
+        ck_assert_ptr_eq(log_quote(&into, cases[i].text), into.text);
     }
+}
 END_TEST
 
 START_TEST(quoted_text_is_cut_between_characters)
-    {
-        static const char *const units[] = {"a",   "\"", "\x01", "\xc3\xa9", "\xf0\x9f\x8c\x8d",
-                                            "\xff"};
-        for (size_t u = 0; u < ARRAY_LENGTH(units); u++) {
-            for (size_t lead = 0; lead < 5; lead++) {
-                char text[4 * LOG_TEXT_BYTES_MAX] = "";
-                memset(text, '-', lead);
-                for (size_t at = lead; at + 5 < sizeof(text); at += strlen(units[u]))
-                    memcpy(text + at, units[u], strlen(units[u]) + 1);
-                struct log_text into;
-                const char *quoted = log_quote(&into, text);
-                const size_t length = strlen(quoted);
-                ck_assert_uint_lt(length, sizeof(into.text));
-                ck_assert_uint_ge(length, sizeof(into.text) - 8);
-                ck_assert(bytes_is_utf8(bytes_of_string(quoted)));
-                ck_assert_str_eq(quoted + length - 4, "...\"");
-                /* No escape is left open: an even number of backslashes, or whole ones, before the dots. */
-                size_t backslashes = 0;
-                while (quoted[length - 5 - backslashes] == '\\')
-                    backslashes++;
-                ck_assert_uint_eq(backslashes % 2, 0);
-            }
+{
+    static const char *const units[] = {"a", "\"", "\x01", "\xc3\xa9", "\xf0\x9f\x8c\x8d", "\xff"};
+    for (size_t u = 0; u < ARRAY_LENGTH(units); u++) {
+        for (size_t lead = 0; lead < 5; lead++) {
+            char text[4 * LOG_TEXT_BYTES_MAX] = "";
+            memset(text, '-', lead);
+            for (size_t at = lead; at + 5 < sizeof(text); at += strlen(units[u]))
+                memcpy(text + at, units[u], strlen(units[u]) + 1);
+            struct log_text into;
+            const char *quoted = log_quote(&into, text);
+            const size_t length = strlen(quoted);
+            ck_assert_uint_lt(length, sizeof(into.text));
+            ck_assert_uint_ge(length, sizeof(into.text) - 8);
+            ck_assert(bytes_is_utf8(bytes_of_string(quoted)));
+            ck_assert_str_eq(quoted + length - 4, "...\"");
+            /* No escape is left open: an even number of backslashes, or whole ones, before the dots. */
+            size_t backslashes = 0;
+            while (quoted[length - 5 - backslashes] == '\\')
+                backslashes++;
+            ck_assert_uint_eq(backslashes % 2, 0);
         }
     }
+}
 END_TEST
 
 int main(void)

@@ -427,33 +427,33 @@ static const char *label_name(const ProtobufCFieldDescriptor *field)
 }
 
 START_TEST(every_message_has_the_fields_of_the_interface_and_no_other)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(messages); i++) {
-            const ProtobufCMessageDescriptor *const message = messages[i].descriptor;
-            struct text text = {0};
-            for (unsigned j = 0; j < message->n_fields; j++) {
-                const ProtobufCFieldDescriptor *const field = &message->fields[j];
-                add(&text, "%s%" PRIu32 " %s %s%s", j == 0 ? "" : "; ", field->id, field->name,
-                    label_name(field), type_name(field, message->package_name));
-            }
-            ck_assert_msg(strcmp(text.bytes, messages[i].fields) == 0, "%s is\n%s\nwanted\n%s",
-                          message->name, text.bytes, messages[i].fields);
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(messages); i++) {
+        const ProtobufCMessageDescriptor *const message = messages[i].descriptor;
+        struct text text = {0};
+        for (unsigned j = 0; j < message->n_fields; j++) {
+            const ProtobufCFieldDescriptor *const field = &message->fields[j];
+            add(&text, "%s%" PRIu32 " %s %s%s", j == 0 ? "" : "; ", field->id, field->name,
+                label_name(field), type_name(field, message->package_name));
         }
+        ck_assert_msg(strcmp(text.bytes, messages[i].fields) == 0, "%s is\n%s\nwanted\n%s",
+                      message->name, text.bytes, messages[i].fields);
     }
+}
 END_TEST
 
 START_TEST(every_enum_has_the_values_of_the_interface_and_no_other)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(enums); i++) {
-            const ProtobufCEnumDescriptor *const descriptor = enums[i].descriptor;
-            struct text text = {0};
-            for (unsigned j = 0; j < descriptor->n_values; j++)
-                add(&text, "%s%d %s", j == 0 ? "" : "; ", descriptor->values[j].value,
-                    descriptor->values[j].name);
-            ck_assert_msg(strcmp(text.bytes, enums[i].values) == 0, "%s is\n%s\nwanted\n%s",
-                          descriptor->name, text.bytes, enums[i].values);
-        }
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(enums); i++) {
+        const ProtobufCEnumDescriptor *const descriptor = enums[i].descriptor;
+        struct text text = {0};
+        for (unsigned j = 0; j < descriptor->n_values; j++)
+            add(&text, "%s%d %s", j == 0 ? "" : "; ", descriptor->values[j].value,
+                descriptor->values[j].name);
+        ck_assert_msg(strcmp(text.bytes, enums[i].values) == 0, "%s is\n%s\nwanted\n%s",
+                      descriptor->name, text.bytes, enums[i].values);
     }
+}
 END_TEST
 
 /* ---- the descriptor set: FileDescriptorSet and what is in it, read with our own reader */
@@ -555,17 +555,17 @@ static void look_for_service(struct wire_span file,
 }
 
 START_TEST(every_service_has_the_methods_of_the_interface_and_no_other)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(services); i++) {
-            bool found = false;
-            struct wire_reader reader;
-            struct wire_field file;
-            wire_reader_init(&reader, wire_span_of_bytes(&whole_set));
-            while (next_of(&reader, SET_FILE, &file))
-                look_for_service(file.span, services[i].name, services[i].methods, &found);
-            ck_assert_msg(found, "%s is not there", services[i].name);
-        }
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(services); i++) {
+        bool found = false;
+        struct wire_reader reader;
+        struct wire_field file;
+        wire_reader_init(&reader, wire_span_of_bytes(&whole_set));
+        while (next_of(&reader, SET_FILE, &file))
+            look_for_service(file.span, services[i].name, services[i].methods, &found);
+        ck_assert_msg(found, "%s is not there", services[i].name);
     }
+}
 END_TEST
 
 /* Is there a file of this name before the end of `before`? */
@@ -584,53 +584,53 @@ static bool has_file(struct wire_span before, const char *wanted)
 }
 
 START_TEST(the_descriptor_set_holds_what_each_file_imports_before_the_file)
-    {
-        const struct wire_span set = wire_span_of_bytes(&whole_set);
-        size_t imports = 0;
-        struct wire_reader reader;
-        struct wire_field file;
-        wire_reader_init(&reader, set);
-        size_t file_start = 0;
-        while (next_of(&reader, SET_FILE, &file)) {
-            struct wire_span before = set;
-            before.length = file_start;
-            file_start = set.length - reader.rest.length;
-            struct wire_reader in_file;
-            struct wire_field dependency;
-            wire_reader_init(&in_file, file.span);
-            while (next_of(&in_file, FILE_DEPENDENCY, &dependency)) {
-                struct text name = {0};
-                const struct bytes string = wire_span_next(&dependency.span);
-                add(&name, "%.*s", (int)string.length, (const char *)string.data);
-                ck_assert_msg(has_file(before, name.bytes), "%s comes too late", name.bytes);
-                imports++;
-            }
+{
+    const struct wire_span set = wire_span_of_bytes(&whole_set);
+    size_t imports = 0;
+    struct wire_reader reader;
+    struct wire_field file;
+    wire_reader_init(&reader, set);
+    size_t file_start = 0;
+    while (next_of(&reader, SET_FILE, &file)) {
+        struct wire_span before = set;
+        before.length = file_start;
+        file_start = set.length - reader.rest.length;
+        struct wire_reader in_file;
+        struct wire_field dependency;
+        wire_reader_init(&in_file, file.span);
+        while (next_of(&in_file, FILE_DEPENDENCY, &dependency)) {
+            struct text name = {0};
+            const struct bytes string = wire_span_next(&dependency.span);
+            add(&name, "%.*s", (int)string.length, (const char *)string.data);
+            ck_assert_msg(has_file(before, name.bytes), "%s comes too late", name.bytes);
+            imports++;
         }
-        ck_assert_uint_ge(imports, 9);
     }
+    ck_assert_uint_ge(imports, 9);
+}
 END_TEST
 
 START_TEST(files_are_at_the_import_paths_that_clients_ask_reflection_for)
-    {
-        static const char *const paths[] = {
-            "build/bazel/remote/execution/v2/remote_execution.proto",
-            "build/bazel/semver/semver.proto",
-            "google/bytestream/bytestream.proto",
-            "google/protobuf/any.proto",
-            "google/protobuf/duration.proto",
-            "google/protobuf/timestamp.proto",
-            "google/protobuf/wrappers.proto",
-            "google/rpc/code.proto",
-            "google/rpc/error_details.proto",
-            "google/rpc/status.proto",
-            "grpc/health/v1/health.proto",
-            "grpc/reflection/v1/reflection.proto",
-            "grpc/reflection/v1alpha/reflection.proto",
-            "varve/v1/varve.proto",
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(paths); i++)
-            ck_assert_msg(has_file(wire_span_of_bytes(&whole_set), paths[i]), "%s", paths[i]);
-    }
+{
+    static const char *const paths[] = {
+        "build/bazel/remote/execution/v2/remote_execution.proto",
+        "build/bazel/semver/semver.proto",
+        "google/bytestream/bytestream.proto",
+        "google/protobuf/any.proto",
+        "google/protobuf/duration.proto",
+        "google/protobuf/timestamp.proto",
+        "google/protobuf/wrappers.proto",
+        "google/rpc/code.proto",
+        "google/rpc/error_details.proto",
+        "google/rpc/status.proto",
+        "grpc/health/v1/health.proto",
+        "grpc/reflection/v1/reflection.proto",
+        "grpc/reflection/v1alpha/reflection.proto",
+        "varve/v1/varve.proto",
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(paths); i++)
+        ck_assert_msg(has_file(wire_span_of_bytes(&whole_set), paths[i]), "%s", paths[i]);
+}
 END_TEST
 
 int main(void)

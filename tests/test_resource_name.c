@@ -83,46 +83,46 @@ static parse_function *parse_of(const struct good *good)
 }
 
 START_TEST(good_names_are_taken_apart)
-    {
-        const struct good *const good = &good_names[_i];
-        const struct bytes text = exact_copy(good->text, strlen(good->text));
-        struct resource_name name;
-        struct status status = {0};
-        ck_assert_msg(parse_of(good)(text, &name, &status), "%s", status.message);
-        ck_assert_int_eq(status.code, STATUS_OK);
-        ck_assert(bytes_equal_string(name.instance, good->instance));
-        ck_assert(bytes_equal_string(name.uuid, good->uuid != NULL ? good->uuid : ""));
-        ck_assert_int_eq(name.compressor, good->compressor);
-        ck_assert_int_eq(name.digest.size_bytes, good->size_bytes);
-        ck_assert_int_eq(name.digest.function, DIGEST_FUNCTION_SHA256);
-        char hex[DIGEST_HASH_HEX_MAX + 1];
-        ck_assert_str_eq(digest_hex(&name.digest, hex), H);
-        /* What is borrowed lies in the text. */
-        ck_assert(name.instance.length == 0 || (name.instance.data >= text.data &&
-                                                name.instance.data < text.data + text.length));
-        free_copy(text);
-    }
+{
+    const struct good *const good = &good_names[_i];
+    const struct bytes text = exact_copy(good->text, strlen(good->text));
+    struct resource_name name;
+    struct status status = {0};
+    ck_assert_msg(parse_of(good)(text, &name, &status), "%s", status.message);
+    ck_assert_int_eq(status.code, STATUS_OK);
+    ck_assert(bytes_equal_string(name.instance, good->instance));
+    ck_assert(bytes_equal_string(name.uuid, good->uuid != NULL ? good->uuid : ""));
+    ck_assert_int_eq(name.compressor, good->compressor);
+    ck_assert_int_eq(name.digest.size_bytes, good->size_bytes);
+    ck_assert_int_eq(name.digest.function, DIGEST_FUNCTION_SHA256);
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    ck_assert_str_eq(digest_hex(&name.digest, hex), H);
+    /* What is borrowed lies in the text. */
+    ck_assert(name.instance.length == 0 ||
+              (name.instance.data >= text.data && name.instance.data < text.data + text.length));
+    free_copy(text);
+}
 END_TEST
 
 START_TEST(good_names_are_put_together_again_when_there_is_room)
-    {
-        const struct good *const good = &good_names[_i];
-        const char *const wanted = good->formatted != NULL ? good->formatted : good->text;
-        struct digest digest;
-        struct status status = {0};
-        ck_assert(digest_parse(DIGEST_FUNCTION_SHA256, bytes_of_string(H), good->size_bytes,
-                               &digest, &status));
-        for (size_t capacity = 0; capacity < strlen(wanted) + 10; capacity++) {
-            char *const to = malloc(capacity);
-            ck_assert(to != NULL || capacity == 0);
-            const bool fits = resource_name_format(to, capacity, bytes_of_string(good->instance),
-                                                   good->uuid, good->compressor, &digest);
-            ck_assert_int_eq(fits, capacity > strlen(wanted));
-            if (fits)
-                ck_assert_str_eq(to, wanted);
-            free(to);
-        }
+{
+    const struct good *const good = &good_names[_i];
+    const char *const wanted = good->formatted != NULL ? good->formatted : good->text;
+    struct digest digest;
+    struct status status = {0};
+    ck_assert(digest_parse(DIGEST_FUNCTION_SHA256, bytes_of_string(H), good->size_bytes, &digest,
+                           &status));
+    for (size_t capacity = 0; capacity < strlen(wanted) + 10; capacity++) {
+        char *const to = malloc(capacity);
+        ck_assert(to != NULL || capacity == 0);
+        const bool fits = resource_name_format(to, capacity, bytes_of_string(good->instance),
+                                               good->uuid, good->compressor, &digest);
+        ck_assert_int_eq(fits, capacity > strlen(wanted));
+        if (fits)
+            ck_assert_str_eq(to, wanted);
+        free(to);
     }
+}
 END_TEST
 
 struct bad {
@@ -239,210 +239,206 @@ static void check_refused(parse_function *parse, const char *text, size_t length
 }
 
 START_TEST(bad_names_are_invalid_arguments)
-    {
-        const struct bad *const bad = &bad_anywhere[_i];
-        check_refused(resource_name_parse_read, bad->text, bad->length);
-        check_refused(resource_name_parse_write, bad->text, bad->length);
-    }
+{
+    const struct bad *const bad = &bad_anywhere[_i];
+    check_refused(resource_name_parse_read, bad->text, bad->length);
+    check_refused(resource_name_parse_write, bad->text, bad->length);
+}
 END_TEST
 
 START_TEST(a_name_of_one_kind_is_none_of_the_other)
-    {
-        const struct good *const good = &good_names[_i];
-        check_refused(good->uuid != NULL ? resource_name_parse_read : resource_name_parse_write,
-                      good->text, strlen(good->text));
-    }
+{
+    const struct good *const good = &good_names[_i];
+    check_refused(good->uuid != NULL ? resource_name_parse_read : resource_name_parse_write,
+                  good->text, strlen(good->text));
+}
 END_TEST
 
 START_TEST(nothing_may_follow_the_size_of_a_read)
-    {
-        check_refused(resource_name_parse_read, "blobs/" H "/5/", sizeof("blobs/" H "/5/") - 1);
-        check_refused(resource_name_parse_read, "blobs/" H "/5/x", sizeof("blobs/" H "/5/x") - 1);
-        check_refused(resource_name_parse_read, "blobs/sha256/" H "/5/",
-                      sizeof("blobs/sha256/" H "/5/") - 1);
-    }
+{
+    check_refused(resource_name_parse_read, "blobs/" H "/5/", sizeof("blobs/" H "/5/") - 1);
+    check_refused(resource_name_parse_read, "blobs/" H "/5/x", sizeof("blobs/" H "/5/x") - 1);
+    check_refused(resource_name_parse_read, "blobs/sha256/" H "/5/",
+                  sizeof("blobs/sha256/" H "/5/") - 1);
+}
 END_TEST
 
 START_TEST(hashes_of_another_length_or_alphabet_are_refused)
-    {
-        char text[256];
-        for (int length = 0; length < 130; length++) {
-            if (length == 64)
-                continue;
-            snprintf(text, sizeof(text), "blobs/%.*s/5", length, H H H);
-            check_refused(resource_name_parse_read, text, strlen(text));
-        }
-        for (int position = 0; position < 64; position += 9) {
-            snprintf(text, sizeof(text), "blobs/%s/5", H);
-            text[6 + position] = 'A';
-            check_refused(resource_name_parse_read, text, strlen(text));
-            text[6 + position] = 'z';
-            check_refused(resource_name_parse_read, text, strlen(text));
-        }
+{
+    char text[256];
+    for (int length = 0; length < 130; length++) {
+        if (length == 64)
+            continue;
+        snprintf(text, sizeof(text), "blobs/%.*s/5", length, H H H);
+        check_refused(resource_name_parse_read, text, strlen(text));
     }
+    for (int position = 0; position < 64; position += 9) {
+        snprintf(text, sizeof(text), "blobs/%s/5", H);
+        text[6 + position] = 'A';
+        check_refused(resource_name_parse_read, text, strlen(text));
+        text[6 + position] = 'z';
+        check_refused(resource_name_parse_read, text, strlen(text));
+    }
+}
 END_TEST
 
 START_TEST(very_long_names_are_refused_and_quoted_in_part)
-    {
-        enum { LENGTH = 100000 };
-        static char text[LENGTH];
-        memset(text, 'x', LENGTH);
-        check_refused(resource_name_parse_read, text, LENGTH);
-        check_refused(resource_name_parse_write, text, LENGTH);
-        /* The cut of the quotation falls into a character. */
-        for (size_t i = 0; i + 2 <= LENGTH; i += 2)
-            memcpy(text + i, "\xc3\xa9", 2);
-        for (size_t skip = 0; skip < 2; skip++) {
-            text[0] = 'x';
-            text[1] = 'x';
-            struct resource_name cut;
-            struct status refusal = {0};
-            check_refused(resource_name_parse_read, text + skip, 1001 - skip);
-            ck_assert(
-                !resource_name_parse_read(bytes_of(text + skip, 1001 - skip), &cut, &refusal));
-            ck_assert_ptr_nonnull(strstr(refusal.message, "\xc3\xa9...'"));
-        }
-        /* Good, but for its length. */
-        const int length = snprintf(text, LENGTH, "uploads/" U "/blobs/" H "/5/");
-        struct resource_name name;
-        struct status status = {0};
-        memset(text + length, 'y', (size_t)(LENGTH - length));
-        ck_assert(
-            resource_name_parse_write(bytes_of(text, LIMIT_RESOURCE_NAME_BYTES), &name, &status));
-        check_refused(resource_name_parse_write, text, LIMIT_RESOURCE_NAME_BYTES + 1);
+{
+    enum { LENGTH = 100000 };
+    static char text[LENGTH];
+    memset(text, 'x', LENGTH);
+    check_refused(resource_name_parse_read, text, LENGTH);
+    check_refused(resource_name_parse_write, text, LENGTH);
+    /* The cut of the quotation falls into a character. */
+    for (size_t i = 0; i + 2 <= LENGTH; i += 2)
+        memcpy(text + i, "\xc3\xa9", 2);
+    for (size_t skip = 0; skip < 2; skip++) {
+        text[0] = 'x';
+        text[1] = 'x';
+        struct resource_name cut;
+        struct status refusal = {0};
+        check_refused(resource_name_parse_read, text + skip, 1001 - skip);
+        ck_assert(!resource_name_parse_read(bytes_of(text + skip, 1001 - skip), &cut, &refusal));
+        ck_assert_ptr_nonnull(strstr(refusal.message, "\xc3\xa9...'"));
     }
+    /* Good, but for its length. */
+    const int length = snprintf(text, LENGTH, "uploads/" U "/blobs/" H "/5/");
+    struct resource_name name;
+    struct status status = {0};
+    memset(text + length, 'y', (size_t)(LENGTH - length));
+    ck_assert(resource_name_parse_write(bytes_of(text, LIMIT_RESOURCE_NAME_BYTES), &name, &status));
+    check_refused(resource_name_parse_write, text, LIMIT_RESOURCE_NAME_BYTES + 1);
+}
 END_TEST
 
 START_TEST(uuids_have_1_to_128_bytes)
-    {
-        char text[512];
-        struct resource_name name;
-        struct status status = {0};
-        snprintf(text, sizeof(text), "uploads/%.128s/blobs/" H "/5", H H H);
-        ck_assert(resource_name_parse_write(bytes_of_string(text), &name, &status));
-        ck_assert_uint_eq(name.uuid.length, 128);
-        snprintf(text, sizeof(text), "uploads/%.129s/blobs/" H "/5", H H H);
-        check_refused(resource_name_parse_write, text, strlen(text));
-    }
+{
+    char text[512];
+    struct resource_name name;
+    struct status status = {0};
+    snprintf(text, sizeof(text), "uploads/%.128s/blobs/" H "/5", H H H);
+    ck_assert(resource_name_parse_write(bytes_of_string(text), &name, &status));
+    ck_assert_uint_eq(name.uuid.length, 128);
+    snprintf(text, sizeof(text), "uploads/%.129s/blobs/" H "/5", H H H);
+    check_refused(resource_name_parse_write, text, strlen(text));
+}
 END_TEST
 
 START_TEST(unsupported_digest_functions_are_told_what_is_supported)
-    {
-        const char text[] = "blobs/blake3/" H "/5";
-        struct resource_name name;
-        struct status status = {0};
-        ck_assert(!resource_name_parse_read(bytes_of_string(text), &name, &status));
-        ck_assert_ptr_nonnull(strstr(status.message, digest_functions_supported_text()));
-        ck_assert_ptr_nonnull(strstr(status.message, "blake3"));
-    }
+{
+    const char text[] = "blobs/blake3/" H "/5";
+    struct resource_name name;
+    struct status status = {0};
+    ck_assert(!resource_name_parse_read(bytes_of_string(text), &name, &status));
+    ck_assert_ptr_nonnull(strstr(status.message, digest_functions_supported_text()));
+    ck_assert_ptr_nonnull(strstr(status.message, "blake3"));
+}
 END_TEST
 
 START_TEST(a_prefix_of_a_name_is_refused_or_is_a_shorter_name)
-    {
-        const struct good *const good = &good_names[_i];
-        for (size_t length = 0; length < strlen(good->text); length++) {
-            const struct bytes text = exact_copy(good->text, length);
-            struct resource_name name;
-            struct status status = {0};
-            if (parse_of(good)(text, &name, &status))
-                ck_assert_uint_eq(name.digest.hash_length, SHA256_HASH_BYTES);
-            else
-                ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-            free_copy(text);
-        }
+{
+    const struct good *const good = &good_names[_i];
+    for (size_t length = 0; length < strlen(good->text); length++) {
+        const struct bytes text = exact_copy(good->text, length);
+        struct resource_name name;
+        struct status status = {0};
+        if (parse_of(good)(text, &name, &status))
+            ck_assert_uint_eq(name.digest.hash_length, SHA256_HASH_BYTES);
+        else
+            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+        free_copy(text);
     }
+}
 END_TEST
 
 START_TEST(a_name_with_one_byte_changed_is_refused_or_comes_back_as_it_was_read)
-    {
-        const struct good *const good = &good_names[_i];
-        struct prng prng = {.state = (uint64_t)_i};
-        for (int i = 0; i < 2000; i++) {
-            const size_t at = prng_below(&prng, strlen(good->text));
-            const struct bytes text = exact_copy(good->text, strlen(good->text));
-            ((uint8_t *)(uintptr_t)text.data)[at] = (uint8_t)prng_next(&prng);
-            struct resource_name name;
-            struct resource_name again;
-            struct status status = {0};
-            if (parse_of(good)(text, &name, &status)) {
-                char uuid[200];
-                char formatted[LIMIT_RESOURCE_NAME_BYTES];
-                snprintf(uuid, sizeof(uuid), "%.*s", (int)name.uuid.length,
-                         (const char *)name.uuid.data);
-                ck_assert(resource_name_format(formatted, sizeof(formatted), name.instance,
-                                               good->uuid != NULL ? uuid : NULL, name.compressor,
-                                               &name.digest));
-                ck_assert(parse_of(good)(bytes_of_string(formatted), &again, &status));
-                ck_assert(bytes_equal(again.instance, name.instance));
-                ck_assert(bytes_equal(again.uuid, name.uuid));
-                ck_assert_int_eq(again.compressor, name.compressor);
-                ck_assert(digest_equal(&again.digest, &name.digest));
-            } else {
-                ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-            }
-            free_copy(text);
+{
+    const struct good *const good = &good_names[_i];
+    struct prng prng = {.state = (uint64_t)_i};
+    for (int i = 0; i < 2000; i++) {
+        const size_t at = prng_below(&prng, strlen(good->text));
+        const struct bytes text = exact_copy(good->text, strlen(good->text));
+        ((uint8_t *)(uintptr_t)text.data)[at] = (uint8_t)prng_next(&prng);
+        struct resource_name name;
+        struct resource_name again;
+        struct status status = {0};
+        if (parse_of(good)(text, &name, &status)) {
+            char uuid[200];
+            char formatted[LIMIT_RESOURCE_NAME_BYTES];
+            snprintf(uuid, sizeof(uuid), "%.*s", (int)name.uuid.length,
+                     (const char *)name.uuid.data);
+            ck_assert(resource_name_format(formatted, sizeof(formatted), name.instance,
+                                           good->uuid != NULL ? uuid : NULL, name.compressor,
+                                           &name.digest));
+            ck_assert(parse_of(good)(bytes_of_string(formatted), &again, &status));
+            ck_assert(bytes_equal(again.instance, name.instance));
+            ck_assert(bytes_equal(again.uuid, name.uuid));
+            ck_assert_int_eq(again.compressor, name.compressor);
+            ck_assert(digest_equal(&again.digest, &name.digest));
+        } else {
+            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
         }
+        free_copy(text);
     }
+}
 END_TEST
 
 START_TEST(newer_digest_functions_are_named_when_formatted)
-    {
-        const struct digest digest = {
-            .hash = {0xab}, .hash_length = 2, .function = 9, .size_bytes = 7};
-        char text[200];
-        ck_assert(resource_name_format(text, sizeof(text), bytes_of_string("i"), "u",
-                                       COMPRESSOR_ZSTD, &digest));
-        ck_assert_str_eq(text, "i/uploads/u/compressed-blobs/zstd/blake3/ab00/7");
-    }
+{
+    const struct digest digest = {.hash = {0xab}, .hash_length = 2, .function = 9, .size_bytes = 7};
+    char text[200];
+    ck_assert(resource_name_format(text, sizeof(text), bytes_of_string("i"), "u", COMPRESSOR_ZSTD,
+                                   &digest));
+    ck_assert_str_eq(text, "i/uploads/u/compressed-blobs/zstd/blake3/ab00/7");
+}
 END_TEST
 
 START_TEST(instance_names_have_no_reserved_and_no_empty_segment)
-    {
-        static const struct {
-            const char *name;
-            bool good;
-        } names[] = {
-            {"", true},
-            {"main", true},
-            {"a/b/c", true},
-            {"projects/p/instances/default_instance", true},
-            {"blobs2", true},
-            {"a/Blobs", true},
-            {"with space", true},
-            {"\xc3\xa9", true},
-            {"/", false},
-            {"/a", false},
-            {"a/", false},
-            {"a//b", false},
-            {"blobs", false},
-            {"a/blobs", false},
-            {"uploads/a", false},
-            {"a/actions/b", false},
-            {"actionResults", false},
-            {"operations", false},
-            {"capabilities", false},
-            {"compressed-blobs", false},
-            {"a\nb", false},
-            {"a\x7f", false},
-            {"\xff", false},
-            {"\xc3", false},
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
-            const struct bytes copy = exact_copy(names[i].name, strlen(names[i].name));
-            struct status status = {0};
-            ck_assert_msg(instance_name_check(copy, &status) == names[i].good, "'%s'",
-                          names[i].name);
-            ck_assert_int_eq(status.code, names[i].good ? STATUS_OK : STATUS_INVALID_ARGUMENT);
-            free_copy(copy);
-        }
-        char longest[LIMIT_INSTANCE_NAME_BYTES + 1];
+{
+    static const struct {
+        const char *name;
+        bool good;
+    } names[] = {
+        {"", true},
+        {"main", true},
+        {"a/b/c", true},
+        {"projects/p/instances/default_instance", true},
+        {"blobs2", true},
+        {"a/Blobs", true},
+        {"with space", true},
+        {"\xc3\xa9", true},
+        {"/", false},
+        {"/a", false},
+        {"a/", false},
+        {"a//b", false},
+        {"blobs", false},
+        {"a/blobs", false},
+        {"uploads/a", false},
+        {"a/actions/b", false},
+        {"actionResults", false},
+        {"operations", false},
+        {"capabilities", false},
+        {"compressed-blobs", false},
+        {"a\nb", false},
+        {"a\x7f", false},
+        {"\xff", false},
+        {"\xc3", false},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+        const struct bytes copy = exact_copy(names[i].name, strlen(names[i].name));
         struct status status = {0};
-        memset(longest, 'a', sizeof(longest));
-        ck_assert(instance_name_check(bytes_of(longest, LIMIT_INSTANCE_NAME_BYTES), &status));
-        ck_assert(!instance_name_check(bytes_of(longest, LIMIT_INSTANCE_NAME_BYTES + 1), &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert(!instance_name_check(bytes_of("a\0b", 3), &status));
+        ck_assert_msg(instance_name_check(copy, &status) == names[i].good, "'%s'", names[i].name);
+        ck_assert_int_eq(status.code, names[i].good ? STATUS_OK : STATUS_INVALID_ARGUMENT);
+        free_copy(copy);
     }
+    char longest[LIMIT_INSTANCE_NAME_BYTES + 1];
+    struct status status = {0};
+    memset(longest, 'a', sizeof(longest));
+    ck_assert(instance_name_check(bytes_of(longest, LIMIT_INSTANCE_NAME_BYTES), &status));
+    ck_assert(!instance_name_check(bytes_of(longest, LIMIT_INSTANCE_NAME_BYTES + 1), &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert(!instance_name_check(bytes_of("a\0b", 3), &status));
+}
 END_TEST
 
 int main(void)

@@ -64,62 +64,59 @@ static struct bytes string_field(uint8_t to[512], uint32_t number, const char *t
 /* ---- capabilities */
 
 START_TEST(capabilities_are_those_that_clients_check)
-    {
-        uint8_t *response = NULL;
-        size_t length = 0;
-        ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path, (struct bytes){0},
-                                   &response, &length, NULL),
-                         GRPC_STATUS_OK);
-        server_capabilities *const told =
-            build__bazel__remote__execution__v2__server_capabilities__unpack(NULL, length,
-                                                                             response);
-        ck_assert_ptr_nonnull(told);
-        ck_assert_ptr_null(told->execution_capabilities);
-        ck_assert_ptr_null(told->deprecated_api_version);
-        ck_assert_int_eq(told->low_api_version->major, 2);
-        ck_assert_int_eq(told->low_api_version->minor, 0);
-        ck_assert_int_eq(told->high_api_version->major, 2);
-        ck_assert_int_eq(told->high_api_version->minor, 12);
-        ck_assert_uint_eq(told->cache_capabilities->n_digest_functions, 1);
-        ck_assert_int_eq(told->cache_capabilities->digest_functions[0], 1);
-        ck_assert_uint_eq(told->cache_capabilities->n_supported_compressors, 1);
-        ck_assert_int_eq(told->cache_capabilities->supported_compressors[0], 1);
-        ck_assert_uint_eq(told->cache_capabilities->n_supported_batch_update_compressors, 1);
-        ck_assert_int_eq(told->cache_capabilities->supported_batch_update_compressors[0], 1);
-        ck_assert_int_eq(told->cache_capabilities->max_batch_total_size_bytes,
-                         LIMIT_BATCH_TOTAL_BYTES);
-        ck_assert_int_eq(told->cache_capabilities->max_cas_blob_size_bytes, 5 * (int64_t)GIB);
-        ck_assert_int_eq(told->cache_capabilities->symlink_absolute_path_strategy, 2);
-        ck_assert_int_eq(told->cache_capabilities->action_cache_update_capabilities->update_enabled,
-                         1);
-        ck_assert_int_eq(told->cache_capabilities->split_blob_support, 0);
-        build__bazel__remote__execution__v2__server_capabilities__free_unpacked(told, NULL);
-        free(response);
-    }
+{
+    uint8_t *response = NULL;
+    size_t length = 0;
+    ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path, (struct bytes){0}, &response,
+                               &length, NULL),
+                     GRPC_STATUS_OK);
+    server_capabilities *const told =
+        build__bazel__remote__execution__v2__server_capabilities__unpack(NULL, length, response);
+    ck_assert_ptr_nonnull(told);
+    ck_assert_ptr_null(told->execution_capabilities);
+    ck_assert_ptr_null(told->deprecated_api_version);
+    ck_assert_int_eq(told->low_api_version->major, 2);
+    ck_assert_int_eq(told->low_api_version->minor, 0);
+    ck_assert_int_eq(told->high_api_version->major, 2);
+    ck_assert_int_eq(told->high_api_version->minor, 12);
+    ck_assert_uint_eq(told->cache_capabilities->n_digest_functions, 1);
+    ck_assert_int_eq(told->cache_capabilities->digest_functions[0], 1);
+    ck_assert_uint_eq(told->cache_capabilities->n_supported_compressors, 1);
+    ck_assert_int_eq(told->cache_capabilities->supported_compressors[0], 1);
+    ck_assert_uint_eq(told->cache_capabilities->n_supported_batch_update_compressors, 1);
+    ck_assert_int_eq(told->cache_capabilities->supported_batch_update_compressors[0], 1);
+    ck_assert_int_eq(told->cache_capabilities->max_batch_total_size_bytes, LIMIT_BATCH_TOTAL_BYTES);
+    ck_assert_int_eq(told->cache_capabilities->max_cas_blob_size_bytes, 5 * (int64_t)GIB);
+    ck_assert_int_eq(told->cache_capabilities->symlink_absolute_path_strategy, 2);
+    ck_assert_int_eq(told->cache_capabilities->action_cache_update_capabilities->update_enabled, 1);
+    ck_assert_int_eq(told->cache_capabilities->split_blob_support, 0);
+    build__bazel__remote__execution__v2__server_capabilities__free_unpacked(told, NULL);
+    free(response);
+}
 END_TEST
 
 START_TEST(instance_that_is_not_configured_is_an_invalid_argument)
-    {
-        static char name[] = "one/two";
-        static char *names[] = {name};
-        uint8_t request[512];
-        char text[RPC_TEXT_BYTES_MAX];
-        rig.config.instances = (struct config_list){.items = names, .count = 1};
-        ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path,
-                                   string_field(request, 1, "one/two"), NULL, NULL, text),
-                         GRPC_STATUS_OK);
-        ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path,
-                                   string_field(request, 1, "other"), NULL, NULL, text),
-                         GRPC_STATUS_INVALID_ARGUMENT);
-        ck_assert_ptr_nonnull(strstr(text, "\"other\""));
-        ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path,
-                                   string_field(request, 1, "a/blobs/b"), NULL, NULL, text),
-                         GRPC_STATUS_INVALID_ARGUMENT);
-        ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path, bytes_of("\x0a\x64", 2),
-                                   NULL, NULL, text),
-                         GRPC_STATUS_INVALID_ARGUMENT);
-        ck_assert_ptr_nonnull(strstr(text, "GetCapabilitiesRequest"));
-    }
+{
+    static char name[] = "one/two";
+    static char *names[] = {name};
+    uint8_t request[512];
+    char text[RPC_TEXT_BYTES_MAX];
+    rig.config.instances = (struct config_list){.items = names, .count = 1};
+    ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path,
+                               string_field(request, 1, "one/two"), NULL, NULL, text),
+                     GRPC_STATUS_OK);
+    ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path,
+                               string_field(request, 1, "other"), NULL, NULL, text),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(text, "\"other\""));
+    ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path,
+                               string_field(request, 1, "a/blobs/b"), NULL, NULL, text),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    ck_assert_int_eq(rpc_unary(&rig.client, rpc_get_capabilities.path, bytes_of("\x0a\x64", 2),
+                               NULL, NULL, text),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(text, "GetCapabilitiesRequest"));
+}
 END_TEST
 
 /* ---- health */
@@ -150,58 +147,58 @@ static int check(const char *service)
 }
 
 START_TEST(health_follows_the_state_and_reads_go_on_when_writes_have_failed)
-    {
-        static const struct {
-            enum server_state state;
-            int whole, writes, reads;
-        } steps[] = {{SERVER_STARTING, NOT_SERVING, NOT_SERVING, NOT_SERVING},
-                     {SERVER_SERVING, SERVING, SERVING, SERVING},
-                     {SERVER_READ_ONLY, NOT_SERVING, NOT_SERVING, SERVING},
-                     {SERVER_SERVING, NOT_SERVING, NOT_SERVING, SERVING}, /* never again */
-                     {SERVER_DRAINING, NOT_SERVING, NOT_SERVING, NOT_SERVING}};
-        for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {
-            health_set(rig.server.health, steps[i].state, "");
-            ck_assert_int_eq(check(""), steps[i].whole);
-            ck_assert_int_eq(check("google.bytestream.ByteStream"), steps[i].writes);
-            ck_assert_int_eq(check("varve.v1.Store"), steps[i].reads);
-            ck_assert_int_eq(check("grpc.health.v1.Health"), steps[i].reads);
-        }
+{
+    static const struct {
+        enum server_state state;
+        int whole, writes, reads;
+    } steps[] = {{SERVER_STARTING, NOT_SERVING, NOT_SERVING, NOT_SERVING},
+                 {SERVER_SERVING, SERVING, SERVING, SERVING},
+                 {SERVER_READ_ONLY, NOT_SERVING, NOT_SERVING, SERVING},
+                 {SERVER_SERVING, NOT_SERVING, NOT_SERVING, SERVING}, /* never again */
+                 {SERVER_DRAINING, NOT_SERVING, NOT_SERVING, NOT_SERVING}};
+    for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {
+        health_set(rig.server.health, steps[i].state, "");
+        ck_assert_int_eq(check(""), steps[i].whole);
+        ck_assert_int_eq(check("google.bytestream.ByteStream"), steps[i].writes);
+        ck_assert_int_eq(check("varve.v1.Store"), steps[i].reads);
+        ck_assert_int_eq(check("grpc.health.v1.Health"), steps[i].reads);
     }
+}
 END_TEST
 
 START_TEST(health_of_an_unknown_service_is_not_found)
-    {
-        uint8_t request[512];
-        char text[RPC_TEXT_BYTES_MAX];
-        ck_assert_int_eq(rpc_unary(&rig.client, rpc_health_check.path,
-                                   string_field(request, 1, "no.such"), NULL, NULL, text),
-                         GRPC_STATUS_NOT_FOUND);
-        ck_assert_ptr_nonnull(strstr(text, "no.such"));
-    }
+{
+    uint8_t request[512];
+    char text[RPC_TEXT_BYTES_MAX];
+    ck_assert_int_eq(rpc_unary(&rig.client, rpc_health_check.path,
+                               string_field(request, 1, "no.such"), NULL, NULL, text),
+                     GRPC_STATUS_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(text, "no.such"));
+}
 END_TEST
 
 START_TEST(health_list_has_every_service_and_the_whole)
-    {
-        uint8_t *response = NULL;
-        size_t length = 0;
-        health_set(rig.server.health, SERVER_READ_ONLY, "disk");
-        ck_assert_int_eq(rpc_unary(&rig.client, rpc_health_list.path, (struct bytes){0}, &response,
-                                   &length, NULL),
-                         GRPC_STATUS_OK);
-        Grpc__Health__V1__HealthListResponse *const list =
-            grpc__health__v1__health_list_response__unpack(NULL, length, response);
-        ck_assert_uint_eq(list->n_statuses, 7);
-        int serving = 0;
-        for (size_t i = 0; i < list->n_statuses; i++) {
-            const bool writes = list->statuses[i]->key[0] == '\0' ||
-                                strcmp(list->statuses[i]->key, "google.bytestream.ByteStream") == 0;
-            ck_assert_int_eq((int)list->statuses[i]->value->status, writes ? NOT_SERVING : SERVING);
-            serving += writes ? 0 : 1;
-        }
-        ck_assert_int_eq(serving, 5);
-        grpc__health__v1__health_list_response__free_unpacked(list, NULL);
-        free(response);
+{
+    uint8_t *response = NULL;
+    size_t length = 0;
+    health_set(rig.server.health, SERVER_READ_ONLY, "disk");
+    ck_assert_int_eq(
+        rpc_unary(&rig.client, rpc_health_list.path, (struct bytes){0}, &response, &length, NULL),
+        GRPC_STATUS_OK);
+    Grpc__Health__V1__HealthListResponse *const list =
+        grpc__health__v1__health_list_response__unpack(NULL, length, response);
+    ck_assert_uint_eq(list->n_statuses, 7);
+    int serving = 0;
+    for (size_t i = 0; i < list->n_statuses; i++) {
+        const bool writes = list->statuses[i]->key[0] == '\0' ||
+                            strcmp(list->statuses[i]->key, "google.bytestream.ByteStream") == 0;
+        ck_assert_int_eq((int)list->statuses[i]->value->status, writes ? NOT_SERVING : SERVING);
+        serving += writes ? 0 : 1;
     }
+    ck_assert_int_eq(serving, 5);
+    grpc__health__v1__health_list_response__free_unpacked(list, NULL);
+    free(response);
+}
 END_TEST
 
 static int next_status(struct rpc *rpc)
@@ -215,50 +212,50 @@ static int next_status(struct rpc *rpc)
 }
 
 START_TEST(watch_tells_each_change_and_ends_when_the_server_stops)
-    {
-        struct rpc whole;
-        struct rpc reads;
-        struct rpc unknown;
-        uint8_t request[512];
-        rpc_begin(&whole, &rig.client, rpc_health_watch.path);
-        ck_assert(rpc_send(&whole, (struct bytes){0}));
-        rpc_begin(&reads, &rig.client, rpc_health_watch.path);
-        ck_assert(rpc_send(&reads, string_field(request, 1, "varve.v1.Store")));
-        rpc_begin(&unknown, &rig.client, rpc_health_watch.path);
-        ck_assert(rpc_send(&unknown, string_field(request, 1, "no.such")));
-        ck_assert_int_eq(next_status(&whole), NOT_SERVING);
-        ck_assert_int_eq(next_status(&reads), NOT_SERVING);
-        ck_assert_int_eq(next_status(&unknown), SERVICE_UNKNOWN);
+{
+    struct rpc whole;
+    struct rpc reads;
+    struct rpc unknown;
+    uint8_t request[512];
+    rpc_begin(&whole, &rig.client, rpc_health_watch.path);
+    ck_assert(rpc_send(&whole, (struct bytes){0}));
+    rpc_begin(&reads, &rig.client, rpc_health_watch.path);
+    ck_assert(rpc_send(&reads, string_field(request, 1, "varve.v1.Store")));
+    rpc_begin(&unknown, &rig.client, rpc_health_watch.path);
+    ck_assert(rpc_send(&unknown, string_field(request, 1, "no.such")));
+    ck_assert_int_eq(next_status(&whole), NOT_SERVING);
+    ck_assert_int_eq(next_status(&reads), NOT_SERVING);
+    ck_assert_int_eq(next_status(&unknown), SERVICE_UNKNOWN);
 
-        health_set(rig.server.health, SERVER_SERVING, "");
-        ck_assert_int_eq(next_status(&whole), SERVING);
-        ck_assert_int_eq(next_status(&reads), SERVING);
-        health_set(rig.server.health, SERVER_READ_ONLY, "a sync has failed");
-        ck_assert_int_eq(next_status(&whole), NOT_SERVING);
-        ck_assert(!rpc_wait_ended(&reads, 50)); /* nothing has changed for it */
-        health_set(rig.server.health, SERVER_DRAINING, "");
-        ck_assert_int_eq(next_status(&reads), NOT_SERVING);
-        ck_assert_int_eq(rpc_end(&whole), GRPC_STATUS_UNAVAILABLE);
-        ck_assert_int_eq(rpc_end(&reads), GRPC_STATUS_UNAVAILABLE);
-        ck_assert_int_eq(rpc_end(&unknown), GRPC_STATUS_UNAVAILABLE);
-        front_rig_wait_live(&rig, 0);
-    }
+    health_set(rig.server.health, SERVER_SERVING, "");
+    ck_assert_int_eq(next_status(&whole), SERVING);
+    ck_assert_int_eq(next_status(&reads), SERVING);
+    health_set(rig.server.health, SERVER_READ_ONLY, "a sync has failed");
+    ck_assert_int_eq(next_status(&whole), NOT_SERVING);
+    ck_assert(!rpc_wait_ended(&reads, 50)); /* nothing has changed for it */
+    health_set(rig.server.health, SERVER_DRAINING, "");
+    ck_assert_int_eq(next_status(&reads), NOT_SERVING);
+    ck_assert_int_eq(rpc_end(&whole), GRPC_STATUS_UNAVAILABLE);
+    ck_assert_int_eq(rpc_end(&reads), GRPC_STATUS_UNAVAILABLE);
+    ck_assert_int_eq(rpc_end(&unknown), GRPC_STATUS_UNAVAILABLE);
+    front_rig_wait_live(&rig, 0);
+}
 END_TEST
 
 START_TEST(watch_that_is_cancelled_is_forgotten)
-    {
-        for (int i = 0; i < 50; i++) {
-            struct rpc rpc;
-            rpc_begin(&rpc, &rig.client, rpc_health_watch.path);
-            ck_assert(rpc_send(&rpc, (struct bytes){0}));
-            if (i % 2 == 0)
-                next_status(&rpc);
-            rpc_cancel(&rpc);
-            ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_CANCELLED);
-        }
-        front_rig_wait_live(&rig, 0);
-        health_set(rig.server.health, SERVER_SERVING, ""); /* wakes nobody */
+{
+    for (int i = 0; i < 50; i++) {
+        struct rpc rpc;
+        rpc_begin(&rpc, &rig.client, rpc_health_watch.path);
+        ck_assert(rpc_send(&rpc, (struct bytes){0}));
+        if (i % 2 == 0)
+            next_status(&rpc);
+        rpc_cancel(&rpc);
+        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_CANCELLED);
     }
+    front_rig_wait_live(&rig, 0);
+    health_set(rig.server.health, SERVER_SERVING, ""); /* wakes nobody */
+}
 END_TEST
 
 /* ---- reflection */
@@ -302,23 +299,23 @@ static bool file_is_in(const reflection_response *response, const char *name)
 }
 
 START_TEST(reflection_lists_what_is_served_in_both_versions)
-    {
-        static const char *const paths[] = {
-            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
-        for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
-            struct rpc rpc;
-            rpc_begin(&rpc, &rig.client, paths[i]);
-            reflection_response *const response = ask(&rpc, LIST, "*");
-            ck_assert_ptr_nonnull(response->list_services_response);
-            ck_assert_uint_eq(response->list_services_response->n_service, 6);
-            ck_assert_str_eq(response->list_services_response->service[0]->name,
-                             "build.bazel.remote.execution.v2.Capabilities");
-            forget(response);
-            ck_assert(rpc_half_close(&rpc));
-            ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-        }
+{
+    static const char *const paths[] = {
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
+    for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
+        struct rpc rpc;
+        rpc_begin(&rpc, &rig.client, paths[i]);
+        reflection_response *const response = ask(&rpc, LIST, "*");
+        ck_assert_ptr_nonnull(response->list_services_response);
+        ck_assert_uint_eq(response->list_services_response->n_service, 6);
+        ck_assert_str_eq(response->list_services_response->service[0]->name,
+                         "build.bazel.remote.execution.v2.Capabilities");
+        forget(response);
+        ck_assert(rpc_half_close(&rpc));
+        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
     }
+}
 END_TEST
 
 static const struct {
@@ -340,77 +337,77 @@ static const struct {
 };
 
 START_TEST(reflection_finds_the_file_of_a_symbol)
-    {
-        struct rpc rpc;
-        rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
-        reflection_response *const response = ask(&rpc, BY_SYMBOL, symbols[_i].symbol);
-        ck_assert_ptr_nonnull(response->file_descriptor_response);
-        ck_assert_msg(file_is_in(response, symbols[_i].file), "%s", symbols[_i].symbol);
-        forget(response);
-        ck_assert(rpc_half_close(&rpc));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-    }
+{
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
+    reflection_response *const response = ask(&rpc, BY_SYMBOL, symbols[_i].symbol);
+    ck_assert_ptr_nonnull(response->file_descriptor_response);
+    ck_assert_msg(file_is_in(response, symbols[_i].file), "%s", symbols[_i].symbol);
+    forget(response);
+    ck_assert(rpc_half_close(&rpc));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(reflection_sends_a_file_with_all_that_it_imports)
-    {
-        struct rpc rpc;
-        rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
-        reflection_response *const response = ask(&rpc, BY_FILENAME, "varve/v1/varve.proto");
-        ck_assert(file_is_in(response, "varve/v1/varve.proto"));
-        ck_assert(file_is_in(response, "build/bazel/remote/execution/v2/remote_execution.proto"));
-        ck_assert(file_is_in(response, "build/bazel/semver/semver.proto"));
-        ck_assert(file_is_in(response, "google/rpc/status.proto"));
-        ck_assert(file_is_in(response, "google/protobuf/any.proto"));
-        ck_assert(!file_is_in(response, "grpc/health/v1/health.proto"));
-        forget(response);
-        rpc_cancel(&rpc);
-        rpc_end(&rpc);
-    }
+{
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
+    reflection_response *const response = ask(&rpc, BY_FILENAME, "varve/v1/varve.proto");
+    ck_assert(file_is_in(response, "varve/v1/varve.proto"));
+    ck_assert(file_is_in(response, "build/bazel/remote/execution/v2/remote_execution.proto"));
+    ck_assert(file_is_in(response, "build/bazel/semver/semver.proto"));
+    ck_assert(file_is_in(response, "google/rpc/status.proto"));
+    ck_assert(file_is_in(response, "google/protobuf/any.proto"));
+    ck_assert(!file_is_in(response, "grpc/health/v1/health.proto"));
+    forget(response);
+    rpc_cancel(&rpc);
+    rpc_end(&rpc);
+}
 END_TEST
 
 START_TEST(reflection_tells_errors_inside_the_stream_which_goes_on)
-    {
-        static const struct {
-            uint32_t kind;
-            const char *operand;
-            int code;
-        } cases[] = {{BY_FILENAME, "no.proto", 5},
-                     {BY_SYMBOL, "no.such.Symbol", 5},
-                     {BY_SYMBOL, "google.bytestream", 5},
-                     {BY_SYMBOL, "google.bytestream.ByteStrea", 5},
-                     {BY_SYMBOL, "", 5},
-                     {EXTENSION, "", 5},
-                     {EXTENSION_NUMBERS, "google.bytestream.ReadRequest", 5},
-                     {1, "only.a.host", 3}};
-        struct rpc rpc;
-        rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-            reflection_response *const response = ask(&rpc, cases[i].kind, cases[i].operand);
-            ck_assert_ptr_nonnull(response->error_response);
-            ck_assert_int_eq(response->error_response->error_code, cases[i].code);
-            ck_assert_uint_gt(strlen(response->error_response->error_message), 0);
-            if (cases[i].kind == 1)
-                ck_assert_str_eq(response->valid_host, "only.a.host");
-            forget(response);
-        }
-        ck_assert(rpc_half_close(&rpc));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+{
+    static const struct {
+        uint32_t kind;
+        const char *operand;
+        int code;
+    } cases[] = {{BY_FILENAME, "no.proto", 5},
+                 {BY_SYMBOL, "no.such.Symbol", 5},
+                 {BY_SYMBOL, "google.bytestream", 5},
+                 {BY_SYMBOL, "google.bytestream.ByteStrea", 5},
+                 {BY_SYMBOL, "", 5},
+                 {EXTENSION, "", 5},
+                 {EXTENSION_NUMBERS, "google.bytestream.ReadRequest", 5},
+                 {1, "only.a.host", 3}};
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        reflection_response *const response = ask(&rpc, cases[i].kind, cases[i].operand);
+        ck_assert_ptr_nonnull(response->error_response);
+        ck_assert_int_eq(response->error_response->error_code, cases[i].code);
+        ck_assert_uint_gt(strlen(response->error_response->error_message), 0);
+        if (cases[i].kind == 1)
+            ck_assert_str_eq(response->valid_host, "only.a.host");
+        forget(response);
     }
+    ck_assert(rpc_half_close(&rpc));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(reflection_refuses_what_is_no_request)
-    {
-        static const uint8_t damaged[] = {0x1a, 0x7f, 'a'};
-        static uint8_t huge[5000];
-        struct rpc rpc;
-        rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
-        ck_assert(rpc_send(&rpc, bytes_of(damaged, sizeof(damaged))));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_INVALID_ARGUMENT);
-        rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
-        ck_assert(rpc_send(&rpc, bytes_of(huge, sizeof(huge))));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_INVALID_ARGUMENT);
-    }
+{
+    static const uint8_t damaged[] = {0x1a, 0x7f, 'a'};
+    static uint8_t huge[5000];
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
+    ck_assert(rpc_send(&rpc, bytes_of(damaged, sizeof(damaged))));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_INVALID_ARGUMENT);
+    rpc_begin(&rpc, &rig.client, rpc_reflection_v1.path);
+    ck_assert(rpc_send(&rpc, bytes_of(huge, sizeof(huge))));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_INVALID_ARGUMENT);
+}
 END_TEST
 
 int main(void)

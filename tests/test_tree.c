@@ -140,157 +140,157 @@ static void ck_problem(const char *part)
 static const char *const four_names[] = {"B", "Z", "a", "\xc3\xa9"};
 
 START_TEST(four_files_have_one_digest_in_any_order_and_locale)
-    {
-        static const char *const locales[] = {"C", "C.UTF-8", "en_US.UTF-8", "tr_TR.UTF-8"};
-        static const size_t orders[4][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}};
-        setlocale(LC_ALL,
-                  locales[_i]); /* those that are not installed leave C, which is tried anyway */
-        for (size_t i = 0; i < 4; i++)
-            make_abc(four_names[orders[_i][i]]);
-        ck_root("de390c75cd95d8121bf44905927f817128936bfdcabe263ff403f2215a07a6e2/301");
-    }
+{
+    static const char *const locales[] = {"C", "C.UTF-8", "en_US.UTF-8", "tr_TR.UTF-8"};
+    static const size_t orders[4][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}};
+    setlocale(LC_ALL,
+              locales[_i]); /* those that are not installed leave C, which is tried anyway */
+    for (size_t i = 0; i < 4; i++)
+        make_abc(four_names[orders[_i][i]]);
+    ck_root("de390c75cd95d8121bf44905927f817128936bfdcabe263ff403f2215a07a6e2/301");
+}
 END_TEST
 
 START_TEST(a_file_and_a_directory_sort_in_lists_of_their_own)
-    {
-        make_abc("a.b");
-        make_directory("a");
-        make_abc("a/x");
-        ck_root("477a29db0ca7ab66c0c991c93d791458388900b0ae2e5c4af0a0135ddd8d8049/152");
-    }
+{
+    make_abc("a.b");
+    make_directory("a");
+    make_abc("a/x");
+    ck_root("477a29db0ca7ab66c0c991c93d791458388900b0ae2e5c4af0a0135ddd8d8049/152");
+}
 END_TEST
 
 START_TEST(an_empty_directory_is_kept)
-    {
-        make_directory("d");
-        ck_root("f1ed8604d447226847193a5c1573b32482f889243ffee1c724576aac3b68c344/73");
-    }
+{
+    make_directory("d");
+    ck_root("f1ed8604d447226847193a5c1573b32482f889243ffee1c724576aac3b68c344/73");
+}
 END_TEST
 
 START_TEST(a_tree_without_entries_is_the_empty_blob)
-    {
-        ck_root("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855/0");
-    }
+{
+    ck_root("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855/0");
+}
 END_TEST
 
 START_TEST(a_link_is_kept_and_not_followed)
-    {
-        make_abc("a");
-        ck_assert_int_eq(symlink("a", in_tree("b")), 0);
-        ck_root("699eaddd3303c9f1b1f534a7f687fcd741450fcb9c2fd35558f017299091eab1/83");
-    }
+{
+    make_abc("a");
+    ck_assert_int_eq(symlink("a", in_tree("b")), 0);
+    ck_root("699eaddd3303c9f1b1f534a7f687fcd741450fcb9c2fd35558f017299091eab1/83");
+}
 END_TEST
 
 START_TEST(a_dangling_link_is_no_error)
-    {
-        ck_assert_int_eq(symlink("nope", in_tree("x")), 0);
-        ck_root("fab70cb3cb187302b4138c9c591ccecb7f97a67aeca83c51a4f707c0e521ce67/11");
-    }
+{
+    ck_assert_int_eq(symlink("nope", in_tree("x")), 0);
+    ck_root("fab70cb3cb187302b4138c9c591ccecb7f97a67aeca83c51a4f707c0e521ce67/11");
+}
 END_TEST
 
 START_TEST(a_composed_name_is_stored_as_it_is)
-    {
-        make_abc("\xc3\xa9");
-        ck_root("3272f67d30be415af86674d36285c068ba6f586496e5adf7c8ba5433d96f8dc2/76");
-    }
+{
+    make_abc("\xc3\xa9");
+    ck_root("3272f67d30be415af86674d36285c068ba6f586496e5adf7c8ba5433d96f8dc2/76");
+}
 END_TEST
 
 START_TEST(a_decomposed_name_is_stored_as_it_is)
-    {
-        make_abc("e\xcc\x81");
-        ck_root("12431a3196318bfe6ee39a7d849fef77e7a2405453775b24e99d29d961a31447/77");
-    }
+{
+    make_abc("e\xcc\x81");
+    ck_root("12431a3196318bfe6ee39a7d849fef77e7a2405453775b24e99d29d961a31447/77");
+}
 END_TEST
 
 START_TEST(the_owners_execute_bit_alone_decides)
-    {
-        static const struct {
-            mode_t mode;
-            const char *root;
-        } cases[] = {
-            {0644, "4cc1bd6a1adf7cd71ea2d0c92f08fc093fb4dd74b64eadde282acfdc0fe95c62/75"},
-            {0611, "4cc1bd6a1adf7cd71ea2d0c92f08fc093fb4dd74b64eadde282acfdc0fe95c62/75"},
-            {0654, "4cc1bd6a1adf7cd71ea2d0c92f08fc093fb4dd74b64eadde282acfdc0fe95c62/75"},
-            {0744, "be63156408ea072841fd017c09ebb47382f554a7453ebf30469870a2250d4f42/77"},
-            {0755, "be63156408ea072841fd017c09ebb47382f554a7453ebf30469870a2250d4f42/77"},
-            {0500, "be63156408ea072841fd017c09ebb47382f554a7453ebf30469870a2250d4f42/77"},
-        };
-        make_abc("a");
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-            ck_assert_int_eq(chmod(in_tree("a"), cases[i].mode), 0);
-            ck_root(cases[i].root);
-        }
+{
+    static const struct {
+        mode_t mode;
+        const char *root;
+    } cases[] = {
+        {0644, "4cc1bd6a1adf7cd71ea2d0c92f08fc093fb4dd74b64eadde282acfdc0fe95c62/75"},
+        {0611, "4cc1bd6a1adf7cd71ea2d0c92f08fc093fb4dd74b64eadde282acfdc0fe95c62/75"},
+        {0654, "4cc1bd6a1adf7cd71ea2d0c92f08fc093fb4dd74b64eadde282acfdc0fe95c62/75"},
+        {0744, "be63156408ea072841fd017c09ebb47382f554a7453ebf30469870a2250d4f42/77"},
+        {0755, "be63156408ea072841fd017c09ebb47382f554a7453ebf30469870a2250d4f42/77"},
+        {0500, "be63156408ea072841fd017c09ebb47382f554a7453ebf30469870a2250d4f42/77"},
+    };
+    make_abc("a");
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        ck_assert_int_eq(chmod(in_tree("a"), cases[i].mode), 0);
+        ck_root(cases[i].root);
     }
+}
 END_TEST
 
 /* ---- what cannot be stored */
 
 START_TEST(a_name_that_is_not_utf8_is_named_escaped)
-    {
-        make_abc("good");
-        make_abc("\xff");
-        ck_problem("\\xff: the name is not UTF-8");
-        ck_assert_uint_eq(problem_count, 1);
-    }
+{
+    make_abc("good");
+    make_abc("\xff");
+    ck_problem("\\xff: the name is not UTF-8");
+    ck_assert_uint_eq(problem_count, 1);
+}
 END_TEST
 
 START_TEST(a_link_target_that_is_not_utf8_is_an_error)
-    {
-        ck_assert_int_eq(symlink("\xfe", in_tree("link")), 0);
-        ck_problem("link: the target");
-    }
+{
+    ck_assert_int_eq(symlink("\xfe", in_tree("link")), 0);
+    ck_problem("link: the target");
+}
 END_TEST
 
 START_TEST(every_special_file_is_named_and_nothing_hangs)
-    {
-        make_abc("a");
-        make_directory("sub");
-        ck_assert_int_eq(mkfifo(in_tree("sub/fifo"), 0644), 0);
-        ck_assert_int_eq(mknod(in_tree("socket"), S_IFSOCK | 0644, 0), 0);
-        const bool device = mknod(in_tree("device"), S_IFCHR | 0600, makedev(1, 3)) == 0;
-        ck_problem("sub/fifo: a FIFO cannot be stored");
-        ck_assert_ptr_nonnull(strstr(problems, "socket: a socket cannot be stored"));
-        ck_assert(!device || strstr(problems, "device: a device cannot be stored") != NULL);
-        ck_assert_uint_eq(problem_count, device ? 3 : 2);
-    }
+{
+    make_abc("a");
+    make_directory("sub");
+    ck_assert_int_eq(mkfifo(in_tree("sub/fifo"), 0644), 0);
+    ck_assert_int_eq(mknod(in_tree("socket"), S_IFSOCK | 0644, 0), 0);
+    const bool device = mknod(in_tree("device"), S_IFCHR | 0600, makedev(1, 3)) == 0;
+    ck_problem("sub/fifo: a FIFO cannot be stored");
+    ck_assert_ptr_nonnull(strstr(problems, "socket: a socket cannot be stored"));
+    ck_assert(!device || strstr(problems, "device: a device cannot be stored") != NULL);
+    ck_assert_uint_eq(problem_count, device ? 3 : 2);
+}
 END_TEST
 
 START_TEST(what_cannot_be_read_is_named_each)
-    {
-        /* Root reads everything: become somebody else, who owns the tree. */
-        if (geteuid() == 0) {
-            ck_assert_int_eq(chown(directory.path, 65534, 65534), 0);
-            ck_assert_int_eq(seteuid(65534), 0);
-        }
-        make_abc("closed");
-        make_directory("none");
-        make_directory("listable");
-        make_abc("open");
-        ck_assert_int_eq(chmod(in_tree("closed"), 0), 0);
-        ck_assert_int_eq(chmod(in_tree("none"), 0), 0);
-        ck_assert_int_eq(chmod(in_tree("listable"), 0444), 0);
-        ck_problem("closed: Permission denied");
-        ck_assert_ptr_nonnull(strstr(problems, "none: Permission denied"));
-        ck_assert_ptr_nonnull(strstr(problems, "listable: Permission denied"));
-        ck_assert_uint_eq(problem_count, 3);
-        chmod(in_tree("none"), 0755);
-        chmod(in_tree("listable"), 0755);
-        if (getuid() == 0)
-            ck_assert_int_eq(seteuid(0), 0);
+{
+    /* Root reads everything: become somebody else, who owns the tree. */
+    if (geteuid() == 0) {
+        ck_assert_int_eq(chown(directory.path, 65534, 65534), 0);
+        ck_assert_int_eq(seteuid(65534), 0);
     }
+    make_abc("closed");
+    make_directory("none");
+    make_directory("listable");
+    make_abc("open");
+    ck_assert_int_eq(chmod(in_tree("closed"), 0), 0);
+    ck_assert_int_eq(chmod(in_tree("none"), 0), 0);
+    ck_assert_int_eq(chmod(in_tree("listable"), 0444), 0);
+    ck_problem("closed: Permission denied");
+    ck_assert_ptr_nonnull(strstr(problems, "none: Permission denied"));
+    ck_assert_ptr_nonnull(strstr(problems, "listable: Permission denied"));
+    ck_assert_uint_eq(problem_count, 3);
+    chmod(in_tree("none"), 0755);
+    chmod(in_tree("listable"), 0755);
+    if (getuid() == 0)
+        ck_assert_int_eq(seteuid(0), 0);
+}
 END_TEST
 
 START_TEST(a_root_that_is_no_directory_is_an_error_that_names_it)
-    {
-        make_abc("file");
-        struct digest root;
-        struct tree_totals totals;
-        struct status status = {0};
-        ck_assert(!tree_walk(in_tree("file"), &dropper, &root, &totals, &status));
-        ck_assert_ptr_nonnull(strstr(status.message, "/file: Not a directory"));
-        ck_assert(!tree_walk(in_tree("absent"), &dropper, &root, &totals, &status));
-        ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
-    }
+{
+    make_abc("file");
+    struct digest root;
+    struct tree_totals totals;
+    struct status status = {0};
+    ck_assert(!tree_walk(in_tree("file"), &dropper, &root, &totals, &status));
+    ck_assert_ptr_nonnull(strstr(status.message, "/file: Not a directory"));
+    ck_assert(!tree_walk(in_tree("absent"), &dropper, &root, &totals, &status));
+    ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
+}
 END_TEST
 
 /* ---- against protobuf-c, and far down */
@@ -314,51 +314,50 @@ static bool keep_content(void *argument,
 }
 
 START_TEST(a_directory_message_is_what_protobuf_c_makes_of_the_same_nodes)
-    {
-        make_file("run", 0755, bytes_of("#!", 2));
-        make_file("empty", 0644, bytes_of("", 0));
-        make_file("another", 0644, bytes_of("x", 1));
-        make_directory("d1");
-        make_directory("d2");
-        make_abc("d2/f");
-        ck_assert_int_eq(symlink("/absolute/../target", in_tree("l1")), 0);
-        ck_assert_int_eq(symlink("d1", in_tree("l0")), 0);
-        const struct tree_visitor keeper = {
-            .content = keep_content, .file = drop_file, .problem = note_problem};
-        struct digest root;
-        struct tree_totals totals;
-        struct status status = {0};
-        ck_assert(tree_walk(directory.path, &keeper, &root, &totals, &status));
-        ck_assert(digest_equal(&root, &last_digest)); /* the root comes last */
-        ck_assert_uint_eq(totals.files, 4);
-        ck_assert_uint_eq(totals.directories, 3);
-        ck_assert_uint_eq(totals.symlinks, 2);
+{
+    make_file("run", 0755, bytes_of("#!", 2));
+    make_file("empty", 0644, bytes_of("", 0));
+    make_file("another", 0644, bytes_of("x", 1));
+    make_directory("d1");
+    make_directory("d2");
+    make_abc("d2/f");
+    ck_assert_int_eq(symlink("/absolute/../target", in_tree("l1")), 0);
+    ck_assert_int_eq(symlink("d1", in_tree("l0")), 0);
+    const struct tree_visitor keeper = {
+        .content = keep_content, .file = drop_file, .problem = note_problem};
+    struct digest root;
+    struct tree_totals totals;
+    struct status status = {0};
+    ck_assert(tree_walk(directory.path, &keeper, &root, &totals, &status));
+    ck_assert(digest_equal(&root, &last_digest)); /* the root comes last */
+    ck_assert_uint_eq(totals.files, 4);
+    ck_assert_uint_eq(totals.directories, 3);
+    ck_assert_uint_eq(totals.symlinks, 2);
 
-        REAPI(Directory) *message = build__bazel__remote__execution__v2__directory__unpack(
-            NULL, (size_t)last_digest.size_bytes, last_content);
-        ck_assert_ptr_nonnull(message);
-        ck_assert_uint_eq(message->n_files, 3);
-        ck_assert_str_eq(message->files[0]->name, "another");
-        ck_assert_str_eq(message->files[1]->name, "empty");
-        ck_assert_int_eq(message->files[1]->digest->size_bytes, 0);
-        ck_assert_str_eq(message->files[2]->name, "run");
-        ck_assert(message->files[2]->is_executable && !message->files[0]->is_executable);
-        ck_assert_uint_eq(message->n_directories, 2);
-        ck_assert_str_eq(message->directories[0]->name, "d1");
-        ck_assert_uint_eq(message->n_symlinks, 2);
-        ck_assert_str_eq(message->symlinks[0]->target, "d1");
-        ck_assert_str_eq(message->symlinks[1]->target, "/absolute/../target");
-        const size_t length =
-            build__bazel__remote__execution__v2__directory__get_packed_size(message);
-        ck_assert_uint_eq(length, (size_t)last_digest.size_bytes);
-        uint8_t *packed = malloc(length + 1);
-        build__bazel__remote__execution__v2__directory__pack(message, packed);
-        ck_assert_mem_eq(packed, last_content, length);
-        free(packed);
-        build__bazel__remote__execution__v2__directory__free_unpacked(message, NULL);
-        free(last_content);
-        last_content = NULL;
-    }
+    REAPI(Directory) *message = build__bazel__remote__execution__v2__directory__unpack(
+        NULL, (size_t)last_digest.size_bytes, last_content);
+    ck_assert_ptr_nonnull(message);
+    ck_assert_uint_eq(message->n_files, 3);
+    ck_assert_str_eq(message->files[0]->name, "another");
+    ck_assert_str_eq(message->files[1]->name, "empty");
+    ck_assert_int_eq(message->files[1]->digest->size_bytes, 0);
+    ck_assert_str_eq(message->files[2]->name, "run");
+    ck_assert(message->files[2]->is_executable && !message->files[0]->is_executable);
+    ck_assert_uint_eq(message->n_directories, 2);
+    ck_assert_str_eq(message->directories[0]->name, "d1");
+    ck_assert_uint_eq(message->n_symlinks, 2);
+    ck_assert_str_eq(message->symlinks[0]->target, "d1");
+    ck_assert_str_eq(message->symlinks[1]->target, "/absolute/../target");
+    const size_t length = build__bazel__remote__execution__v2__directory__get_packed_size(message);
+    ck_assert_uint_eq(length, (size_t)last_digest.size_bytes);
+    uint8_t *packed = malloc(length + 1);
+    build__bazel__remote__execution__v2__directory__pack(message, packed);
+    ck_assert_mem_eq(packed, last_content, length);
+    free(packed);
+    build__bazel__remote__execution__v2__directory__free_unpacked(message, NULL);
+    free(last_content);
+    last_content = NULL;
+}
 END_TEST
 
 /* Makes DEPTH directories one in the other, each with a file before and after the way down. */
@@ -406,22 +405,22 @@ static void remove_deep(size_t depth)
 }
 
 START_TEST(a_tree_deeper_than_any_path_takes_few_descriptors)
-    {
-        enum { DEPTH = 1200 };
-        make_deep(DEPTH);
-        const struct rlimit few = {.rlim_cur = 32, .rlim_max = 32};
-        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
-        struct digest root, again;
-        struct tree_totals totals;
-        struct status status = {0};
-        ck_assert_msg(tree_walk(directory.path, &dropper, &root, &totals, &status), "%s\n%s",
-                      status.message, problems);
-        ck_assert_uint_eq(totals.directories, DEPTH + 1);
-        ck_assert_uint_eq(totals.files, 2 * DEPTH);
-        ck_assert(tree_walk(directory.path, &dropper, &again, &totals, &status));
-        ck_assert(digest_equal(&root, &again));
-        remove_deep(DEPTH);
-    }
+{
+    enum { DEPTH = 1200 };
+    make_deep(DEPTH);
+    const struct rlimit few = {.rlim_cur = 32, .rlim_max = 32};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct digest root, again;
+    struct tree_totals totals;
+    struct status status = {0};
+    ck_assert_msg(tree_walk(directory.path, &dropper, &root, &totals, &status), "%s\n%s",
+                  status.message, problems);
+    ck_assert_uint_eq(totals.directories, DEPTH + 1);
+    ck_assert_uint_eq(totals.files, 2 * DEPTH);
+    ck_assert(tree_walk(directory.path, &dropper, &again, &totals, &status));
+    ck_assert(digest_equal(&root, &again));
+    remove_deep(DEPTH);
+}
 END_TEST
 
 /* ---- push */
@@ -520,236 +519,232 @@ static void make_large(const char *name, size_t size, uint8_t seed)
 }
 
 START_TEST(a_pushed_tree_is_there_in_few_calls_and_the_second_time_in_one)
-    {
-        make_many(1500, 2000);
-        make_large("large", 3000000, 1);
-        make_large("middle", (128 << 10) + 1, 2);
-        make_file("dir0/copy of large", 0755, bytes_of("", 0));
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert_msg(push(&root, &counts, &status), "%s\n%s", status.message, problems);
-        ck_assert_uint_eq(count_absent(), 0);
-        ck_assert(fake_cas_has(&cas, &root));
-        ck_assert_uint_eq(cas.duplicates, 0);
-        ck_assert_uint_eq(counts.blobs, counts.uploaded);
-        ck_assert_uint_eq(counts.uploaded, fake_cas_blob_count(&cas));
-        ck_assert_uint_eq(fake_cas_calls(&cas, "FindMissingBlobs"), 1);
-        ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 2);
-        ck_assert_uint_eq(fake_cas_calls(&cas, "BatchUpdateBlobs"), 2); /* 3.4 MB with overhead */
-        ck_assert_uint_le(cas.largest_message_bytes, 3 << 20);
+{
+    make_many(1500, 2000);
+    make_large("large", 3000000, 1);
+    make_large("middle", (128 << 10) + 1, 2);
+    make_file("dir0/copy of large", 0755, bytes_of("", 0));
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert_msg(push(&root, &counts, &status), "%s\n%s", status.message, problems);
+    ck_assert_uint_eq(count_absent(), 0);
+    ck_assert(fake_cas_has(&cas, &root));
+    ck_assert_uint_eq(cas.duplicates, 0);
+    ck_assert_uint_eq(counts.blobs, counts.uploaded);
+    ck_assert_uint_eq(counts.uploaded, fake_cas_blob_count(&cas));
+    ck_assert_uint_eq(fake_cas_calls(&cas, "FindMissingBlobs"), 1);
+    ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 2);
+    ck_assert_uint_eq(fake_cas_calls(&cas, "BatchUpdateBlobs"), 2); /* 3.4 MB with overhead */
+    ck_assert_uint_le(cas.largest_message_bytes, 3 << 20);
 
-        ck_assert(push(&root, &counts, &status));
-        ck_assert_uint_eq(counts.uploaded, 0);
-        ck_assert_uint_eq(counts.present, counts.blobs);
-        ck_assert_uint_eq(fake_cas_calls(&cas, "FindMissingBlobs"), 2);
-        ck_assert_uint_eq(fake_cas_calls(&cas, "BatchUpdateBlobs"), 2);
-        ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 2);
-        close_client();
-    }
+    ck_assert(push(&root, &counts, &status));
+    ck_assert_uint_eq(counts.uploaded, 0);
+    ck_assert_uint_eq(counts.present, counts.blobs);
+    ck_assert_uint_eq(fake_cas_calls(&cas, "FindMissingBlobs"), 2);
+    ck_assert_uint_eq(fake_cas_calls(&cas, "BatchUpdateBlobs"), 2);
+    ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 2);
+    close_client();
+}
 END_TEST
 
 START_TEST(equal_files_go_once)
-    {
-        for (char name[] = "a"; name[0] <= 'z'; name[0]++)
-            make_abc(name);
-        make_large("one", 200000, 5);
-        make_large("two", 200000, 5);
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert(push(&root, &counts, &status));
-        ck_assert_uint_eq(counts.blobs, 3);
-        ck_assert_uint_eq(counts.tree.files, 28);
-        ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 1);
-        ck_assert_uint_eq(cas.duplicates, 0);
-        close_client();
-    }
+{
+    for (char name[] = "a"; name[0] <= 'z'; name[0]++)
+        make_abc(name);
+    make_large("one", 200000, 5);
+    make_large("two", 200000, 5);
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert(push(&root, &counts, &status));
+    ck_assert_uint_eq(counts.blobs, 3);
+    ck_assert_uint_eq(counts.tree.files, 28);
+    ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 1);
+    ck_assert_uint_eq(cas.duplicates, 0);
+    close_client();
+}
 END_TEST
 
 /* Retryable or unsaid: streamed. Final: reported, and everything else is there. */
 START_TEST(a_bad_entry_of_a_batch_disturbs_no_other)
-    {
-        static const struct {
-            enum fake_fault_kind kind;
-            enum status_code code;
-            bool final;
-        } cases[] = {
-            {FAKE_FAULT_ENTRY, STATUS_RESOURCE_EXHAUSTED, false},
-            {FAKE_FAULT_ENTRY, STATUS_UNAVAILABLE, false},
-            {FAKE_FAULT_ENTRY, STATUS_INTERNAL, false},
-            {FAKE_FAULT_NO_ENTRY, STATUS_OK, false},
-            {FAKE_FAULT_ENTRY, STATUS_ALREADY_EXISTS, true},
-            {FAKE_FAULT_ENTRY, STATUS_INVALID_ARGUMENT, true},
-            {FAKE_FAULT_ENTRY, STATUS_PERMISSION_DENIED, true},
-        };
-        make_abc("bad");
-        make_many(50, 100);
-        struct digest bad;
-        char hex[DIGEST_HASH_HEX_MAX + 1];
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of("abc", 3), &bad);
-        cas.faults[0] = (struct fake_fault){.method = "BatchUpdateBlobs",
-                                            .kind = cases[_i].kind,
-                                            .code = cases[_i].code,
-                                            .digest_hex = digest_hex(&bad, hex),
-                                            .times = 1};
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        const bool ok = push(&root, &counts, &status);
-        if (cases[_i].code == STATUS_ALREADY_EXISTS) {
-            ck_assert(ok);
-            ck_assert_uint_eq(count_absent(), 1); /* the server said it is there: believed */
-        } else if (cases[_i].final) {
-            ck_assert(!ok);
-            ck_assert_int_eq(status.code, cases[_i].code);
-            ck_assert_uint_eq(counts.failed, 1);
-            ck_assert_uint_eq(problem_count, 1);
-            ck_assert_ptr_nonnull(strstr(problems, hex));
-            ck_assert_uint_eq(count_absent(), 1);
-            ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 0);
-        } else {
-            ck_assert_msg(ok, "%s", status.message);
-            ck_assert_uint_eq(count_absent(), 0);
-            ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 1);
-        }
-        close_client();
+{
+    static const struct {
+        enum fake_fault_kind kind;
+        enum status_code code;
+        bool final;
+    } cases[] = {
+        {FAKE_FAULT_ENTRY, STATUS_RESOURCE_EXHAUSTED, false},
+        {FAKE_FAULT_ENTRY, STATUS_UNAVAILABLE, false},
+        {FAKE_FAULT_ENTRY, STATUS_INTERNAL, false},
+        {FAKE_FAULT_NO_ENTRY, STATUS_OK, false},
+        {FAKE_FAULT_ENTRY, STATUS_ALREADY_EXISTS, true},
+        {FAKE_FAULT_ENTRY, STATUS_INVALID_ARGUMENT, true},
+        {FAKE_FAULT_ENTRY, STATUS_PERMISSION_DENIED, true},
+    };
+    make_abc("bad");
+    make_many(50, 100);
+    struct digest bad;
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of("abc", 3), &bad);
+    cas.faults[0] = (struct fake_fault){.method = "BatchUpdateBlobs",
+                                        .kind = cases[_i].kind,
+                                        .code = cases[_i].code,
+                                        .digest_hex = digest_hex(&bad, hex),
+                                        .times = 1};
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    const bool ok = push(&root, &counts, &status);
+    if (cases[_i].code == STATUS_ALREADY_EXISTS) {
+        ck_assert(ok);
+        ck_assert_uint_eq(count_absent(), 1); /* the server said it is there: believed */
+    } else if (cases[_i].final) {
+        ck_assert(!ok);
+        ck_assert_int_eq(status.code, cases[_i].code);
+        ck_assert_uint_eq(counts.failed, 1);
+        ck_assert_uint_eq(problem_count, 1);
+        ck_assert_ptr_nonnull(strstr(problems, hex));
+        ck_assert_uint_eq(count_absent(), 1);
+        ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 0);
+    } else {
+        ck_assert_msg(ok, "%s", status.message);
+        ck_assert_uint_eq(count_absent(), 0);
+        ck_assert_uint_eq(fake_cas_calls(&cas, "Write"), 1);
     }
+    close_client();
+}
 END_TEST
 
 START_TEST(batches_that_fail_whole_are_streamed)
-    {
-        static const enum status_code codes[] = {STATUS_UNIMPLEMENTED, STATUS_INVALID_ARGUMENT,
-                                                 STATUS_RESOURCE_EXHAUSTED};
-        make_many(60, 100);
-        cas.faults[0] = (struct fake_fault){.method = "BatchUpdateBlobs",
-                                            .kind = FAKE_FAULT_STATUS,
-                                            .code = codes[_i],
-                                            .times = 1000};
-        cas.answer_pause_ms = 5;
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert_msg(push(&root, &counts, &status), "%s", status.message);
-        ck_assert_uint_eq(count_absent(), 0);
-        ck_assert_uint_eq(counts.streams, counts.blobs);
-        ck_assert_uint_le(fake_cas_live_max(&cas, "Write"), PUSH_STREAMS_IN_FLIGHT_MAX);
-        ck_assert_uint_gt(fake_cas_live_max(&cas, "Write"), 2);
-        close_client();
-    }
+{
+    static const enum status_code codes[] = {STATUS_UNIMPLEMENTED, STATUS_INVALID_ARGUMENT,
+                                             STATUS_RESOURCE_EXHAUSTED};
+    make_many(60, 100);
+    cas.faults[0] = (struct fake_fault){
+        .method = "BatchUpdateBlobs", .kind = FAKE_FAULT_STATUS, .code = codes[_i], .times = 1000};
+    cas.answer_pause_ms = 5;
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert_msg(push(&root, &counts, &status), "%s", status.message);
+    ck_assert_uint_eq(count_absent(), 0);
+    ck_assert_uint_eq(counts.streams, counts.blobs);
+    ck_assert_uint_le(fake_cas_live_max(&cas, "Write"), PUSH_STREAMS_IN_FLIGHT_MAX);
+    ck_assert_uint_gt(fake_cas_live_max(&cas, "Write"), 2);
+    close_client();
+}
 END_TEST
 
 START_TEST(a_small_announced_batch_is_honoured)
-    {
-        make_many(200, 300);
-        static const int64_t announced[] = {1, 256, 600, 5000, 100000};
-        cas.batch_total_bytes_max = announced[_i];
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert_msg(push(&root, &counts, &status), "%s\n%s", status.message, problems);
-        ck_assert_uint_eq(count_absent(), 0);
-        ck_assert_uint_eq(problem_count, 0);
-        ck_assert_int_eq(counts.batches > 0, announced[_i] > 256 + 300);
-        ck_assert_uint_le(fake_cas_live_max(&cas, "BatchUpdateBlobs"), PUSH_BATCHES_IN_FLIGHT_MAX);
-        close_client();
-    }
+{
+    make_many(200, 300);
+    static const int64_t announced[] = {1, 256, 600, 5000, 100000};
+    cas.batch_total_bytes_max = announced[_i];
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert_msg(push(&root, &counts, &status), "%s\n%s", status.message, problems);
+    ck_assert_uint_eq(count_absent(), 0);
+    ck_assert_uint_eq(problem_count, 0);
+    ck_assert_int_eq(counts.batches > 0, announced[_i] > 256 + 300);
+    ck_assert_uint_le(fake_cas_live_max(&cas, "BatchUpdateBlobs"), PUSH_BATCHES_IN_FLIGHT_MAX);
+    close_client();
+}
 END_TEST
 
 START_TEST(a_stream_that_is_cut_is_resumed_and_failures_name_the_path)
-    {
-        make_directory("sub");
-        make_large("sub/good", 3 << 20, 1);
-        make_large("sub/refused", 2 << 20, 2);
-        open_client();
-        cas.faults[0] = (struct fake_fault){.method = "Write",
-                                            .kind = FAKE_FAULT_STATUS,
-                                            .code = STATUS_UNAVAILABLE,
-                                            .after_bytes = 1 << 20,
-                                            .times = 3};
-        cas.faults[1] = (struct fake_fault){.method = "Write",
-                                            .kind = FAKE_FAULT_STATUS,
-                                            .code = STATUS_UNAVAILABLE,
-                                            .skip = 3,
-                                            .times = 1};
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert_msg(push(&root, &counts, &status), "%s", status.message);
-        ck_assert_uint_eq(count_absent(), 0);
+{
+    make_directory("sub");
+    make_large("sub/good", 3 << 20, 1);
+    make_large("sub/refused", 2 << 20, 2);
+    open_client();
+    cas.faults[0] = (struct fake_fault){.method = "Write",
+                                        .kind = FAKE_FAULT_STATUS,
+                                        .code = STATUS_UNAVAILABLE,
+                                        .after_bytes = 1 << 20,
+                                        .times = 3};
+    cas.faults[1] = (struct fake_fault){.method = "Write",
+                                        .kind = FAKE_FAULT_STATUS,
+                                        .code = STATUS_UNAVAILABLE,
+                                        .skip = 3,
+                                        .times = 1};
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert_msg(push(&root, &counts, &status), "%s", status.message);
+    ck_assert_uint_eq(count_absent(), 0);
 
-        make_large("sub/refused", 2 << 20, 9);
-        cas.faults[2] = (struct fake_fault){.method = "Write",
-                                            .kind = FAKE_FAULT_STATUS,
-                                            .code = STATUS_INVALID_ARGUMENT,
-                                            .times = 1};
-        ck_assert(!push(&root, &counts, &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert_ptr_nonnull(strstr(problems, "sub/refused ("));
-        ck_assert_uint_eq(problem_count, 1);
-        close_client();
-    }
+    make_large("sub/refused", 2 << 20, 9);
+    cas.faults[2] = (struct fake_fault){
+        .method = "Write", .kind = FAKE_FAULT_STATUS, .code = STATUS_INVALID_ARGUMENT, .times = 1};
+    ck_assert(!push(&root, &counts, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(problems, "sub/refused ("));
+    ck_assert_uint_eq(problem_count, 1);
+    close_client();
+}
 END_TEST
 
 START_TEST(a_server_that_is_gone_ends_the_push_with_one_error)
-    {
-        make_many(300, 1000);
-        make_large("large", 5 << 20, 3);
-        static const char *const methods[] = {"FindMissingBlobs", "BatchUpdateBlobs", "Write"};
-        cas.faults[0] = (struct fake_fault){.method = methods[_i],
-                                            .kind = FAKE_FAULT_STATUS,
-                                            .code = STATUS_UNAVAILABLE,
-                                            .times = 100000};
-        cas.no_query = true;
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert(!push(&root, &counts, &status));
-        ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
-        ck_assert_ptr_nonnull(strstr(status.message, methods[_i]));
-        ck_assert_uint_eq(problem_count, 0);
-        close_client();
-    }
+{
+    make_many(300, 1000);
+    make_large("large", 5 << 20, 3);
+    static const char *const methods[] = {"FindMissingBlobs", "BatchUpdateBlobs", "Write"};
+    cas.faults[0] = (struct fake_fault){.method = methods[_i],
+                                        .kind = FAKE_FAULT_STATUS,
+                                        .code = STATUS_UNAVAILABLE,
+                                        .times = 100000};
+    cas.no_query = true;
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert(!push(&root, &counts, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(status.message, methods[_i]));
+    ck_assert_uint_eq(problem_count, 0);
+    close_client();
+}
 END_TEST
 
 START_TEST(a_tree_with_a_problem_gives_no_root)
-    {
-        make_many(20, 100);
-        ck_assert_int_eq(mkfifo(in_tree("dir0/fifo"), 0644), 0);
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert(!push(&root, &counts, &status));
-        ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
-        ck_assert_uint_eq(problem_count, 1);
-        ck_assert_ptr_nonnull(strstr(problems, "dir0/fifo: a FIFO"));
-        close_client();
-    }
+{
+    make_many(20, 100);
+    ck_assert_int_eq(mkfifo(in_tree("dir0/fifo"), 0644), 0);
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert(!push(&root, &counts, &status));
+    ck_assert_int_eq(status.code, STATUS_FAILED_PRECONDITION);
+    ck_assert_uint_eq(problem_count, 1);
+    ck_assert_ptr_nonnull(strstr(problems, "dir0/fifo: a FIFO"));
+    close_client();
+}
 END_TEST
 
 START_TEST(a_blob_above_what_the_server_takes_is_named)
-    {
-        make_abc("small");
-        make_large("large", 1 << 20, 1);
-        cas.blob_bytes_max = 1000;
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        ck_assert(!push(&root, &counts, &status));
-        ck_assert_int_eq(status.code, STATUS_OUT_OF_RANGE);
-        ck_assert_ptr_nonnull(strstr(problems, "large: 1048576 bytes"));
-        ck_assert_uint_eq(counts.failed, 1);
-        ck_assert_uint_eq(counts.uploaded, 2); /* small and the root */
-        close_client();
-    }
+{
+    make_abc("small");
+    make_large("large", 1 << 20, 1);
+    cas.blob_bytes_max = 1000;
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    ck_assert(!push(&root, &counts, &status));
+    ck_assert_int_eq(status.code, STATUS_OUT_OF_RANGE);
+    ck_assert_ptr_nonnull(strstr(problems, "large: 1048576 bytes"));
+    ck_assert_uint_eq(counts.failed, 1);
+    ck_assert_uint_eq(counts.uploaded, 2); /* small and the root */
+    close_client();
+}
 END_TEST
 
 /*
@@ -770,72 +765,71 @@ static void change_large(void *argument, const struct push_counts *counts)
 }
 
 START_TEST(files_that_change_between_hashing_and_sending_are_named_and_nothing_false_is_stored)
-    {
-        make_large("one", 4 << 20, 1);
-        make_large("two", 4 << 20, 2);
-        make_large("three", 4 << 20, 3);
-        /*
+{
+    make_large("one", 4 << 20, 1);
+    make_large("two", 4 << 20, 2);
+    make_large("three", 4 << 20, 3);
+    /*
          * The query for what is missing is answered late, so that all files change before any is
          * opened: the batch of the root goes first in any case.
          */
-        open_client();
-        struct capabilities capabilities;
-        struct status status = {0};
-        ck_assert(capabilities_get(client, &capabilities, &status));
-        const struct push_observer changer = {.problem = note_problem, .progress = change_large};
-        /*
+    open_client();
+    struct capabilities capabilities;
+    struct status status = {0};
+    ck_assert(capabilities_get(client, &capabilities, &status));
+    const struct push_observer changer = {.problem = note_problem, .progress = change_large};
+    /*
          * Streams would open their files before the first call of progress; there are too many of
          * them to all be open.
          */
-        for (int i = 0; i < 40; i++) {
-            char name[16];
-            snprintf(name, sizeof(name), "a%02d", i);
-            make_large(name, 300000 + (size_t)i, (uint8_t)i);
-        }
-        struct digest root;
-        struct push_counts counts;
-        ck_assert(!push_directory(client, &capabilities, directory.path, &changer, &root, &counts,
-                                  &status));
-        ck_assert_ptr_nonnull(strstr(problems, "one: changed")); /* written over */
-        ck_assert_ptr_nonnull(strstr(
-            problems,
-            "two: ")); /* replaced by another, which may have got the number of the old one */
-        ck_assert_ptr_nonnull(strstr(problems, "three: No such file"));
-        ck_assert_uint_eq(problem_count, 3);
-        ck_assert_uint_eq(counts.failed, 3);
-        ck_assert_uint_eq(counts.uploaded, 41);
-        close_client();
+    for (int i = 0; i < 40; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "a%02d", i);
+        make_large(name, 300000 + (size_t)i, (uint8_t)i);
     }
+    struct digest root;
+    struct push_counts counts;
+    ck_assert(
+        !push_directory(client, &capabilities, directory.path, &changer, &root, &counts, &status));
+    ck_assert_ptr_nonnull(strstr(problems, "one: changed")); /* written over */
+    ck_assert_ptr_nonnull(strstr(
+        problems, "two: ")); /* replaced by another, which may have got the number of the old one */
+    ck_assert_ptr_nonnull(strstr(problems, "three: No such file"));
+    ck_assert_uint_eq(problem_count, 3);
+    ck_assert_uint_eq(counts.failed, 3);
+    ck_assert_uint_eq(counts.uploaded, 41);
+    close_client();
+}
 END_TEST
 
 START_TEST(a_wide_and_deep_tree_is_pushed_with_few_descriptors)
-    {
-        make_many(2000, 50);
-        for (int i = 0; i < 60; i++) {
-            char name[32];
-            snprintf(name, sizeof(name), "large%02d", i);
-            make_large(name, 200000 + (size_t)i, (uint8_t)i);
-        }
-        make_deep(100);
-        cas.answer_pause_ms = 2;
-        open_client();
-        struct digest root;
-        struct push_counts counts;
-        struct status status = {0};
-        struct capabilities capabilities;
-        ck_assert(capabilities_get(client, &capabilities, &status));
-        /* Above what the fake server in this process has open as well. */
-        const int probe = dup(0);
-        const struct rlimit few = {.rlim_cur = (rlim_t)probe + 48, .rlim_max = (rlim_t)probe + 48};
-        close(probe);
-        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
-        ck_assert_msg(push_directory(client, &capabilities, directory.path, &observer, &root,
-                                     &counts, &status),
-                      "%s\n%s", status.message, problems);
-        ck_assert_uint_eq(count_absent(), 0);
-        close_client();
-        remove_deep(100);
+{
+    make_many(2000, 50);
+    for (int i = 0; i < 60; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "large%02d", i);
+        make_large(name, 200000 + (size_t)i, (uint8_t)i);
     }
+    make_deep(100);
+    cas.answer_pause_ms = 2;
+    open_client();
+    struct digest root;
+    struct push_counts counts;
+    struct status status = {0};
+    struct capabilities capabilities;
+    ck_assert(capabilities_get(client, &capabilities, &status));
+    /* Above what the fake server in this process has open as well. */
+    const int probe = dup(0);
+    const struct rlimit few = {.rlim_cur = (rlim_t)probe + 48, .rlim_max = (rlim_t)probe + 48};
+    close(probe);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    ck_assert_msg(
+        push_directory(client, &capabilities, directory.path, &observer, &root, &counts, &status),
+        "%s\n%s", status.message, problems);
+    ck_assert_uint_eq(count_absent(), 0);
+    close_client();
+    remove_deep(100);
+}
 END_TEST
 
 int main(void)

@@ -136,188 +136,188 @@ static struct digest store_tree(size_t width, struct digest *shared)
 }
 
 START_TEST(tree_pages_hold_each_directory_once_whatever_their_size)
-    {
-        enum { WIDTH = 7, ALL = WIDTH + 2 };
-        struct digest shared;
-        const struct digest root = store_tree(WIDTH, &shared);
-        for (int32_t page_size = -1; page_size <= ALL + 1; page_size++) {
-            struct walk walk;
-            walk_begin(&walk);
-            ck_assert(walk_pages(&walk, &root, page_size, "", SIZE_MAX));
-            ck_assert_uint_eq(walk.directories, ALL);
-            ck_assert_uint_eq(walk.seen.count, ALL);
-            size_t index;
-            ck_assert(digest_set_find(&walk.seen, &root, &index) && index == 0);
-            ck_assert(digest_set_find(&walk.seen, &shared, &index) && index == ALL - 1);
-            if (page_size > 0)
-                ck_assert_uint_le(walk.largest_page, (size_t)page_size);
-            walk_end(&walk);
-        }
+{
+    enum { WIDTH = 7, ALL = WIDTH + 2 };
+    struct digest shared;
+    const struct digest root = store_tree(WIDTH, &shared);
+    for (int32_t page_size = -1; page_size <= ALL + 1; page_size++) {
+        struct walk walk;
+        walk_begin(&walk);
+        ck_assert(walk_pages(&walk, &root, page_size, "", SIZE_MAX));
+        ck_assert_uint_eq(walk.directories, ALL);
+        ck_assert_uint_eq(walk.seen.count, ALL);
+        size_t index;
+        ck_assert(digest_set_find(&walk.seen, &root, &index) && index == 0);
+        ck_assert(digest_set_find(&walk.seen, &shared, &index) && index == ALL - 1);
+        if (page_size > 0)
+            ck_assert_uint_le(walk.largest_page, (size_t)page_size);
+        walk_end(&walk);
     }
+}
 END_TEST
 
 START_TEST(tree_pages_go_on_behind_any_token)
-    {
-        enum { WIDTH = 7, ALL = WIDTH + 2 };
-        struct digest shared;
-        const struct digest root = store_tree(WIDTH, &shared);
-        for (size_t before = 1; before < ALL; before++) {
-            struct walk walk;
-            walk_begin(&walk);
-            ck_assert(!walk_pages(&walk, &root, 1, "", before));
-            ck_assert_uint_eq(walk.directories, before);
-            char token[TOKEN_MAX];
-            memcpy(token, walk.token, sizeof(token));
-            ck_assert(walk_pages(&walk, &root, 2, token, SIZE_MAX));
-            ck_assert_uint_eq(walk.directories, ALL);
-            ck_assert_uint_eq(walk.seen.count, ALL);
-            walk_end(&walk);
-        }
+{
+    enum { WIDTH = 7, ALL = WIDTH + 2 };
+    struct digest shared;
+    const struct digest root = store_tree(WIDTH, &shared);
+    for (size_t before = 1; before < ALL; before++) {
+        struct walk walk;
+        walk_begin(&walk);
+        ck_assert(!walk_pages(&walk, &root, 1, "", before));
+        ck_assert_uint_eq(walk.directories, before);
+        char token[TOKEN_MAX];
+        memcpy(token, walk.token, sizeof(token));
+        ck_assert(walk_pages(&walk, &root, 2, token, SIZE_MAX));
+        ck_assert_uint_eq(walk.directories, ALL);
+        ck_assert_uint_eq(walk.seen.count, ALL);
+        walk_end(&walk);
     }
+}
 END_TEST
 
 START_TEST(tree_pages_refuse_tokens_that_were_not_given_for_this_root)
-    {
-        struct digest shared;
-        const struct digest root = store_tree(3, &shared);
-        const struct digest other = store_tree(4, &shared);
-        struct walk walk;
-        walk_begin(&walk);
-        ck_assert(!walk_pages(&walk, &root, 1, "", 2));
-        char token[TOKEN_MAX];
-        memcpy(token, walk.token, sizeof(token));
-        walk_end(&walk);
+{
+    struct digest shared;
+    const struct digest root = store_tree(3, &shared);
+    const struct digest other = store_tree(4, &shared);
+    struct walk walk;
+    walk_begin(&walk);
+    ck_assert(!walk_pages(&walk, &root, 1, "", 2));
+    char token[TOKEN_MAX];
+    memcpy(token, walk.token, sizeof(token));
+    walk_end(&walk);
 
-        const size_t length = strlen(token);
-        const char *const wrong[] = {"no such token \xe2\x98\x83",
-                                     "1",
-                                     "1-",
-                                     "-",
-                                     "0-0000000000000000",
-                                     "99999999999999999999999999-0000000000000000"};
-        for (size_t i = 0; i < ARRAY_LENGTH(wrong) + length + 1; i++) {
-            char changed[TOKEN_MAX];
-            snprintf(changed, sizeof(changed), "%s", i < ARRAY_LENGTH(wrong) ? wrong[i] : token);
-            if (i >= ARRAY_LENGTH(wrong) && i < ARRAY_LENGTH(wrong) + length)
-                changed[i - ARRAY_LENGTH(wrong)] ^= 1;
-            walk_begin(&walk);
-            /* The last one is right, but of another root. */
-            ck_assert(!walk_pages(&walk, i == ARRAY_LENGTH(wrong) + length ? &other : &root, 1,
-                                  changed, SIZE_MAX));
-            ck_assert_int_eq(walk.status.code, STATUS_INVALID_ARGUMENT);
-            ck_assert_uint_eq(walk.pages, 0);
-            walk_end(&walk);
-        }
+    const size_t length = strlen(token);
+    const char *const wrong[] = {"no such token \xe2\x98\x83",
+                                 "1",
+                                 "1-",
+                                 "-",
+                                 "0-0000000000000000",
+                                 "99999999999999999999999999-0000000000000000"};
+    for (size_t i = 0; i < ARRAY_LENGTH(wrong) + length + 1; i++) {
+        char changed[TOKEN_MAX];
+        snprintf(changed, sizeof(changed), "%s", i < ARRAY_LENGTH(wrong) ? wrong[i] : token);
+        if (i >= ARRAY_LENGTH(wrong) && i < ARRAY_LENGTH(wrong) + length)
+            changed[i - ARRAY_LENGTH(wrong)] ^= 1;
+        walk_begin(&walk);
+        /* The last one is right, but of another root. */
+        ck_assert(!walk_pages(&walk, i == ARRAY_LENGTH(wrong) + length ? &other : &root, 1, changed,
+                              SIZE_MAX));
+        ck_assert_int_eq(walk.status.code, STATUS_INVALID_ARGUMENT);
+        ck_assert_uint_eq(walk.pages, 0);
+        walk_end(&walk);
     }
+}
 END_TEST
 
 START_TEST(tree_pages_leave_out_what_is_missing_or_damaged)
-    {
-        struct byte_builder root = {0};
-        struct byte_builder child = {0};
-        const struct digest file = digest_of_nothing(0);
-        const struct digest gone = digest_of_nothing(1);
-        directory_add_file(&child, "f", &file);
-        const struct digest kept = real_store_put(&real, message_bytes(&child));
-        directory_add_file(&child, "g", &file);
-        const struct digest damaged = real_store_put(&real, message_bytes(&child));
-        directory_add_directory(&root, "damaged", &damaged);
-        directory_add_directory(&root, "gone", &gone);
-        directory_add_directory(&root, "kept", &kept);
-        const struct digest digest = real_store_put(&real, message_bytes(&root));
-        real_store_damage(&real, &damaged);
+{
+    struct byte_builder root = {0};
+    struct byte_builder child = {0};
+    const struct digest file = digest_of_nothing(0);
+    const struct digest gone = digest_of_nothing(1);
+    directory_add_file(&child, "f", &file);
+    const struct digest kept = real_store_put(&real, message_bytes(&child));
+    directory_add_file(&child, "g", &file);
+    const struct digest damaged = real_store_put(&real, message_bytes(&child));
+    directory_add_directory(&root, "damaged", &damaged);
+    directory_add_directory(&root, "gone", &gone);
+    directory_add_directory(&root, "kept", &kept);
+    const struct digest digest = real_store_put(&real, message_bytes(&root));
+    real_store_damage(&real, &damaged);
 
-        for (int32_t page_size = 0; page_size < 4; page_size++) {
-            struct walk walk;
-            walk_begin(&walk);
-            ck_assert(walk_pages(&walk, &digest, page_size, "", SIZE_MAX));
-            ck_assert_uint_eq(walk.directories, 2);
-            size_t index;
-            ck_assert(digest_set_find(&walk.seen, &kept, &index));
-            walk_end(&walk);
-        }
-        byte_builder_free(&root);
-        byte_builder_free(&child);
+    for (int32_t page_size = 0; page_size < 4; page_size++) {
+        struct walk walk;
+        walk_begin(&walk);
+        ck_assert(walk_pages(&walk, &digest, page_size, "", SIZE_MAX));
+        ck_assert_uint_eq(walk.directories, 2);
+        size_t index;
+        ck_assert(digest_set_find(&walk.seen, &kept, &index));
+        walk_end(&walk);
     }
+    byte_builder_free(&root);
+    byte_builder_free(&child);
+}
 END_TEST
 
 START_TEST(tree_pages_of_no_root_of_the_empty_root_and_of_no_directory)
-    {
-        struct walk walk;
-        const struct digest nothing = digest_of_nothing(1);
-        walk_begin(&walk);
-        ck_assert(!walk_pages(&walk, &nothing, 0, "", SIZE_MAX));
-        ck_assert_int_eq(walk.status.code, STATUS_NOT_FOUND);
-        walk_end(&walk);
+{
+    struct walk walk;
+    const struct digest nothing = digest_of_nothing(1);
+    walk_begin(&walk);
+    ck_assert(!walk_pages(&walk, &nothing, 0, "", SIZE_MAX));
+    ck_assert_int_eq(walk.status.code, STATUS_NOT_FOUND);
+    walk_end(&walk);
 
-        struct digest empty;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &empty);
-        walk_begin(&walk);
-        ck_assert(walk_pages(&walk, &empty, 0, "", SIZE_MAX));
-        ck_assert_uint_eq(walk.directories, 1);
-        walk_end(&walk);
+    struct digest empty;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &empty);
+    walk_begin(&walk);
+    ck_assert(walk_pages(&walk, &empty, 0, "", SIZE_MAX));
+    ck_assert_uint_eq(walk.directories, 1);
+    walk_end(&walk);
 
-        const struct digest text =
-            real_store_put(&real, bytes_of_string("\xff\xff\xff\xff this is no Directory"));
-        walk_begin(&walk);
-        ck_assert(!walk_pages(&walk, &text, 0, "", SIZE_MAX));
-        ck_assert_int_eq(walk.status.code, STATUS_INVALID_ARGUMENT);
-        walk_end(&walk);
+    const struct digest text =
+        real_store_put(&real, bytes_of_string("\xff\xff\xff\xff this is no Directory"));
+    walk_begin(&walk);
+    ck_assert(!walk_pages(&walk, &text, 0, "", SIZE_MAX));
+    ck_assert_int_eq(walk.status.code, STATUS_INVALID_ARGUMENT);
+    walk_end(&walk);
 
-        struct byte_builder root = {0};
-        directory_add_directory(&root, "text", &text);
-        const struct digest above = real_store_put(&real, message_bytes(&root));
-        walk_begin(&walk);
-        ck_assert(!walk_pages(&walk, &above, 0, "", SIZE_MAX));
-        ck_assert_int_eq(walk.status.code, STATUS_FAILED_PRECONDITION);
-        walk_end(&walk);
-        byte_builder_free(&root);
-    }
+    struct byte_builder root = {0};
+    directory_add_directory(&root, "text", &text);
+    const struct digest above = real_store_put(&real, message_bytes(&root));
+    walk_begin(&walk);
+    ck_assert(!walk_pages(&walk, &above, 0, "", SIZE_MAX));
+    ck_assert_int_eq(walk.status.code, STATUS_FAILED_PRECONDITION);
+    walk_end(&walk);
+    byte_builder_free(&root);
+}
 END_TEST
 
 START_TEST(tree_pages_list_directories_and_not_paths)
-    {
-        struct digest below;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &below);
-        for (int level = 0; level < 40; level++) {
-            struct byte_builder directory = {0};
-            directory_add_directory(&directory, "l", &below);
-            directory_add_directory(&directory, "r", &below);
-            below = real_store_put(&real, message_bytes(&directory));
-            byte_builder_free(&directory);
-        }
-        struct walk walk;
-        walk_begin(&walk);
-        ck_assert(walk_pages(&walk, &below, 0, "", SIZE_MAX));
-        ck_assert_uint_eq(walk.directories, 41);
-        walk_end(&walk);
+{
+    struct digest below;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(NULL, 0), &below);
+    for (int level = 0; level < 40; level++) {
+        struct byte_builder directory = {0};
+        directory_add_directory(&directory, "l", &below);
+        directory_add_directory(&directory, "r", &below);
+        below = real_store_put(&real, message_bytes(&directory));
+        byte_builder_free(&directory);
     }
+    struct walk walk;
+    walk_begin(&walk);
+    ck_assert(walk_pages(&walk, &below, 0, "", SIZE_MAX));
+    ck_assert_uint_eq(walk.directories, 41);
+    walk_end(&walk);
+}
 END_TEST
 
 /* Directories of 900 KiB and of 1.5 MiB: pages end by bytes, before a client's limit of 4 MiB. */
 START_TEST(tree_pages_stay_below_the_size_of_a_message)
-    {
-        struct byte_builder root = {0};
-        for (uint64_t i = 0; i < 12; i++) {
-            struct byte_builder directory = {0};
-            const struct digest file = digest_of_nothing(i);
-            const size_t size = i % 2 == 0 ? 900 * KIB : 1536 * KIB;
-            while (directory.length < size)
-                directory_add_file(&directory, "a file with a name that takes some room", &file);
-            const struct digest digest = real_store_put(&real, message_bytes(&directory));
-            directory_add_directory(&root, "d", &digest);
-            byte_builder_free(&directory);
-        }
-        const struct digest digest = real_store_put(&real, message_bytes(&root));
-        byte_builder_free(&root);
-        struct walk walk;
-        walk_begin(&walk);
-        ck_assert(walk_pages(&walk, &digest, 0, "", SIZE_MAX));
-        ck_assert_uint_eq(walk.directories, 13);
-        ck_assert_uint_le(walk.largest_bytes, LIMIT_RESPONSE_BYTES);
-        ck_assert_uint_gt(walk.largest_bytes, 2 * MIB);
-        walk_end(&walk);
+{
+    struct byte_builder root = {0};
+    for (uint64_t i = 0; i < 12; i++) {
+        struct byte_builder directory = {0};
+        const struct digest file = digest_of_nothing(i);
+        const size_t size = i % 2 == 0 ? 900 * KIB : 1536 * KIB;
+        while (directory.length < size)
+            directory_add_file(&directory, "a file with a name that takes some room", &file);
+        const struct digest digest = real_store_put(&real, message_bytes(&directory));
+        directory_add_directory(&root, "d", &digest);
+        byte_builder_free(&directory);
     }
+    const struct digest digest = real_store_put(&real, message_bytes(&root));
+    byte_builder_free(&root);
+    struct walk walk;
+    walk_begin(&walk);
+    ck_assert(walk_pages(&walk, &digest, 0, "", SIZE_MAX));
+    ck_assert_uint_eq(walk.directories, 13);
+    ck_assert_uint_le(walk.largest_bytes, LIMIT_RESPONSE_BYTES);
+    ck_assert_uint_gt(walk.largest_bytes, 2 * MIB);
+    walk_end(&walk);
+}
 END_TEST
 
 int main(void)
