@@ -53,6 +53,8 @@ ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 TEST_SOURCES := $(wildcard tests/test_*.c)
 TESTS := $(TEST_SOURCES:tests/%.c=$(BUILD)/tests/%)
 TEST_HELPERS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/sim/*.c tests/support/*.c))
+CRASH_DRIVER := $(BUILD)/tests/crash/driver
+CRASH_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/crash/*.c))
 BENCH_SOURCES := $(wildcard bench/*.c)
 BENCHES := $(BENCH_SOURCES:bench/%.c=$(BUILD)/bench/%)
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
@@ -86,6 +88,7 @@ help:
 	@echo 'make test           install packages, build, run all tests'
 	@echo 'make unit-X         build and run tests/test_X.c alone'
 	@echo 'make asan, tsan     the tests under AddressSanitizer and UBSan, or under ThreadSanitizer'
+	@echo 'make crash-kill     the server killed under load and started again, KILLS=$(KILLS) times'
 	@echo 'make fuzz           each fuzzer for FUZZ_SECONDS'
 	@echo 'make lint           format, clang-tidy, shellcheck, who includes whom, docs, headers compile alone'
 	@echo 'make format         clang-format -i on everything; FILES="..." for some'
@@ -109,7 +112,8 @@ run:
 	@+$(MAKE) --no-print-directory release
 	@DATA='$(DATA)' LISTEN='$(LISTEN)' HTTP_LISTEN='$(HTTP_LISTEN)' deploy/run $(ARGS)
 
-.PHONY: test asan tsan
+KILLS ?= 200
+.PHONY: test asan tsan crash-kill
 test:
 	@$(call packages,build test)
 	@+$(MAKE) --no-print-directory $(parallel) VARIANT=debug all tests
@@ -118,6 +122,10 @@ asan tsan:
 	@$(call packages,build test)
 	@+$(MAKE) --no-print-directory $(parallel) VARIANT=$@ all tests
 	@tests/run $@
+crash-kill:
+	@$(call packages,build test)
+	@+$(MAKE) --no-print-directory $(parallel) VARIANT=debug all crash-driver
+	@tests/crash/run $(KILLS)
 
 .PHONY: check
 check:
@@ -190,12 +198,17 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_HELPERS) $(ARCHIVES)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt -lm
 
+$(CRASH_DRIVER): $(CRASH_OBJECTS) $(TEST_HELPERS) $(ARCHIVES)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt -lm
+
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(ARCHIVES)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-.PHONY: tests benches
-tests: $(TESTS)
+.PHONY: tests crash-driver benches
+tests: $(TESTS) $(CRASH_DRIVER)
+crash-driver: $(CRASH_DRIVER)
 benches: $(BENCHES)
 
 # One test program: make unit-digest runs tests/test_digest.c
