@@ -14,7 +14,7 @@ struct blob_writer {
     enum lane lane;
 
     struct chunk_share *share; /* shared; NULL: nothing is in common */
-    struct hasher *hasher;     /* owned; of the bytes taken */
+    struct hasher *hasher;     /* owned; of the bytes taken; NULL: the caller vouches for them */
     bool checked;              /* the bytes are all in and right; the hasher has finished */
     uint64_t offset;           /* bytes taken */
     struct buffer *buffer;     /* owned, or NULL: the bytes that are in no chunk yet */
@@ -85,6 +85,7 @@ uint64_t blob_writer_offset(const struct blob_writer *writer)
 
 void blob_writer_set_share(struct blob_writer *writer, struct chunk_share *share)
 {
+    ASSERT(writer->hasher != NULL); /* chunks are known by their hash */
     chunk_share_ref(share);
     chunk_share_unref(writer->share);
     writer->share = share;
@@ -116,23 +117,45 @@ bool blob_writer_append(struct blob_writer *writer, struct bytes data, struct st
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "blob %s: at least %" PRIu64 " bytes were sent, more than its size",
                            digest_text(&writer->digest, text), writer->offset + data.length);
-    if (data.length == 0)
-        return true;
-    ASSERT(writer->buffer != NULL);
     while (data.length > 0) {
-        const size_t room = chunk_bytes(writer) - writer->buffered;
+        size_t room;
+        uint8_t *const to = blob_writer_space(writer, &room);
         const size_t take = data.length < room ? data.length : room;
-        memcpy(writer->buffer->data + writer->buffered, data.data, take);
-        hasher_update(writer->hasher, bytes_of(data.data, take));
-        writer->buffered += take;
-        writer->offset += take;
-        data = bytes_of(data.data + take, data.length - take);
-        /* The last chunk waits for blob_writer_finish(): a blob with the wrong hash need not be written to its end. */
-        if (writer->lane == LANE_LARGE && writer->buffered == chunk_bytes(writer) &&
-            writer->offset < (uint64_t)writer->digest.size_bytes && !flush_buffer(writer, status))
+        memcpy(to, data.data, take);
+        if (!blob_writer_filled(writer, take, status))
             return false;
+        data = bytes_of(data.data + take, data.length - take);
     }
     return true;
+}
+
+uint8_t *blob_writer_space(struct blob_writer *writer, size_t *length)
+{
+    const uint64_t missing = (uint64_t)writer->digest.size_bytes - writer->offset;
+    const size_t room = chunk_bytes(writer) - writer->buffered;
+    ASSERT(missing > 0 && writer->buffer != NULL);
+    *length = missing < room ? (size_t)missing : room;
+    return writer->buffer->data + writer->buffered;
+}
+
+bool blob_writer_filled(struct blob_writer *writer, size_t length, struct status *status)
+{
+    ASSERT(length <= chunk_bytes(writer) - writer->buffered);
+    ASSERT(length <= (uint64_t)writer->digest.size_bytes - writer->offset);
+    if (writer->hasher != NULL)
+        hasher_update(writer->hasher, bytes_of(writer->buffer->data + writer->buffered, length));
+    writer->buffered += length;
+    writer->offset += length;
+    /* The last chunk waits for blob_writer_finish(): a blob with the wrong hash need not be written to its end. */
+    return writer->lane == LANE_SMALL || writer->buffered < chunk_bytes(writer) ||
+           writer->offset == (uint64_t)writer->digest.size_bytes || flush_buffer(writer, status);
+}
+
+void blob_writer_trust(struct blob_writer *writer)
+{
+    ASSERT(writer->offset == 0 && writer->share == NULL);
+    hasher_free(writer->hasher);
+    writer->hasher = NULL;
 }
 
 /* What the buffer's chunk takes. After a short one the next ends where chunks end that were never short, to have those in common. */
@@ -258,8 +281,9 @@ static bool check_contents(struct blob_writer *writer, struct status *status)
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "blob %s: only %" PRIu64 " bytes were sent",
                            digest_text(&writer->digest, text), writer->offset);
-    struct digest found;
-    hasher_finish(writer->hasher, &found);
+    struct digest found = writer->digest;
+    if (writer->hasher != NULL)
+        hasher_finish(writer->hasher, &found);
     if (!digest_equal(&found, &writer->digest))
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "blob %s: the bytes sent have the digest %s",

@@ -45,6 +45,21 @@ MUST_CHECK bool blob_writer_append(struct blob_writer *writer,
                                    struct status *status);
 
 /*
+ * The same without a copy: where the next bytes go, at most *length of them and at least one; asserts that some are missing and
+ * that there is a buffer. blob_writer_filled() then says how many were put there.
+ */
+uint8_t *blob_writer_space(struct blob_writer *writer, size_t *length);
+MUST_CHECK bool blob_writer_filled(struct blob_writer *writer,
+                                   size_t length,
+                                   struct status *status);
+
+/*
+ * The caller vouches that the bytes will be those of the digest: they are not hashed. Before the first of them. For who has
+ * just hashed these very bytes, or made them; never for what somebody sends.
+ */
+void blob_writer_trust(struct blob_writer *writer);
+
+/*
  * Appends what is in the buffer as a short chunk and gives the buffer back, so that an idle upload holds none. Blobs of the
  * small lane cannot be parked: false with FAILED_PRECONDITION, drop them instead.
  */
