@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "client/digest_map.h"
-#include "client/unary.h"
 
 /* Texts in an answer that lie across two slices are copied; the answer itself is 16 MiB at most. */
 enum { ANSWER_ARENA_BYTES = CLIENT_MESSAGE_BYTES_MAX };
@@ -107,7 +106,8 @@ static bool start(struct client *client,
     const struct unary_request request = {
         .method = method, .body = body, .loop = loop, .done = unary_done, .argument = copy};
     struct unary *unary;
-    if (unary_start(client, &request, &unary, status))
+    struct unary **const noted = call->done.call != NULL ? call->done.call : &unary;
+    if (unary_start(client, &request, noted, status))
         return true;
     free(copy);
     return false;

@@ -15,10 +15,12 @@
 #include "client/connection.h"
 #include "client/event_loop.h"
 #include "client/messages.h"
+#include "client/unary.h"
 
 struct batch_done {
     void (*done)(void *argument, const struct status *status);
     void *argument;
+    struct unary **call; /* where the call is noted, good until done; NULL: nowhere */
 };
 
 /*
@@ -37,8 +39,8 @@ MUST_CHECK bool find_missing_start(struct client *client,
                                    struct status *status);
 
 /*
- * results[i] for each blob: as the server says, or UNKNOWN (retryable) when it said nothing of this
- * blob.
+ * results[i] for each blob: as the server says, or UNKNOWN when it said nothing of this blob, sent an
+ * entry without a status, or one that is malformed.
  * count: 1 or more.
  */
 MUST_CHECK bool batch_update_start(struct client *client,

@@ -7,7 +7,7 @@
 
 struct batch_packer {
     struct batch_packer_limits limits;
-    struct digest_map packed; /* of all batches */
+    struct digest_map packed; /* of this batch: index + 1 in items */
     void **items;             /* owned; of this batch */
     size_t count, capacity;
     uint64_t bytes; /* of this batch, with overhead */
@@ -96,9 +96,11 @@ bool batch_packer_add(struct batch_packer *packer,
     bool is_new;
     if (!reserve_item(packer, status))
         return false;
-    if (digest_map_insert(&packer->packed, digest, &is_new) == NULL)
+    size_t *number = digest_map_insert(&packer->packed, digest, &is_new);
+    if (number == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a batch");
     ASSERT(is_new);
+    *number = packer->count + 1;
     packer->items[packer->count++] = item;
     packer->bytes += entry_bytes;
     *verdict = BATCH_ADDED;
@@ -123,6 +125,12 @@ size_t batch_packer_count(const struct batch_packer *packer)
     return packer->count;
 }
 
+void *batch_packer_find(const struct batch_packer *packer, const struct digest *digest)
+{
+    const size_t *number = digest_map_find(&packer->packed, digest);
+    return number != NULL ? packer->items[*number - 1] : NULL;
+}
+
 void **batch_packer_take(struct batch_packer *packer, size_t *count)
 {
     void **items = packer->count > 0 ? packer->items : NULL;
@@ -133,5 +141,6 @@ void **batch_packer_take(struct batch_packer *packer, size_t *count)
     }
     packer->count = 0;
     packer->bytes = 0;
+    digest_map_clear(&packer->packed);
     return items;
 }

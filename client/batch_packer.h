@@ -4,10 +4,9 @@
  * streamed. Every sender packs by it.
  *
  * An entry counts as its data and a constant overhead, which is above what any encoding of digest,
- * keys and status
- * takes: a batch that is full by this count is below the receiver's limit however it counts, and
- * each entry is looked at once, whatever has been packed before. A blob above the threshold is
- * streamed. A digest is packed once in the life of a packer.
+ * keys and status takes: a batch that is full by this count is below the receiver's limit however it
+ * counts, and each entry is looked at once, whatever has been packed before. A blob above the
+ * threshold is streamed. A digest is in a batch once.
  */
 #ifndef VARVE_CLIENT_BATCH_PACKER_H
 #define VARVE_CLIENT_BATCH_PACKER_H
@@ -48,7 +47,7 @@ enum batch_verdict {
     BATCH_ADDED,
     BATCH_FULL,      /* nothing has changed: take the batch, then add this one again */
     BATCH_TOO_LARGE, /* stream it */
-    BATCH_DUPLICATE, /* has been added before */
+    BATCH_DUPLICATE, /* is in this batch already: batch_packer_find() */
 };
 
 /* item: what the caller wants back with the batch; borrowed. */
@@ -60,10 +59,12 @@ MUST_CHECK bool batch_packer_add(struct batch_packer *packer,
 
 size_t batch_packer_count(const struct batch_packer *packer);
 
+/* The item that this batch has for the digest, or NULL. */
+void *batch_packer_find(const struct batch_packer *packer, const struct digest *digest);
+
 /*
  * Hands the batch over: its items in the order in which they were added, freed by the caller with
- * free(); NULL when the batch is empty. The packer goes on with an empty batch and knows what it
- * has packed.
+ * free(); NULL when the batch is empty. The packer goes on with an empty batch.
  */
 void **batch_packer_take(struct batch_packer *packer, size_t *count);
 

@@ -7,19 +7,52 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/tree.h"
 #include "client/version.h"
+
+/* Options that are for some commands alone. */
+enum special {
+    SPECIAL_OUTPUT = 1,
+    SPECIAL_DIGESTS = 2,
+    SPECIAL_STORE = 4,
+    SPECIAL_ESCAPE_NAMES = 8,
+    SPECIAL_TREE = 16, /* --skip-special, --skip-unreadable, --follow */
+    SPECIAL_JOBS = 32,
+    SPECIAL_RECURSIVE = 64,
+};
 
 struct command {
     const char *name;
     size_t arguments_min, arguments_max;
     enum cli_exit (*run)(struct cli *cli);
+    unsigned specials; /* of enum special: those it takes */
 };
 
 static const struct command commands[] = {
-    {"put", 1, 1, cli_put},          {"get", 1, 1, cli_get},
-    {"stat", 1, SIZE_MAX, cli_stat}, {"missing", 0, SIZE_MAX, cli_missing},
-    {"push", 1, 1, cli_push},        {"capabilities", 0, 0, cli_capabilities},
-    {"status", 0, 0, cli_status},
+    {"put", 1, 1, cli_put, SPECIAL_STORE},
+    {"get", 1, 1, cli_get, SPECIAL_OUTPUT},
+    {"stat", 1, SIZE_MAX, cli_stat, 0},
+    {"missing", 0, SIZE_MAX, cli_missing, SPECIAL_DIGESTS},
+    {"push", 1, 1, cli_push, SPECIAL_ESCAPE_NAMES | SPECIAL_TREE | SPECIAL_JOBS},
+    {"pull", 2, 2, cli_pull, SPECIAL_ESCAPE_NAMES | SPECIAL_JOBS},
+    {"ls", 1, 2, cli_ls, SPECIAL_RECURSIVE},
+    {"cat", 2, SIZE_MAX, cli_cat, 0},
+    {"diff", 2, 2, cli_diff, SPECIAL_ESCAPE_NAMES | SPECIAL_TREE},
+    {"capabilities", 0, 0, cli_capabilities, 0},
+    {"status", 0, 0, cli_status, 0},
+};
+
+static const struct {
+    enum special special;
+    const char *name;
+} specials[] = {
+    {SPECIAL_OUTPUT, "-o"},
+    {SPECIAL_DIGESTS, "--digests"},
+    {SPECIAL_STORE, "--store"},
+    {SPECIAL_ESCAPE_NAMES, "--escape-names"},
+    {SPECIAL_TREE, "--skip-special, --skip-unreadable or --follow"},
+    {SPECIAL_JOBS, "--jobs"},
+    {SPECIAL_RECURSIVE, "--recursive"},
 };
 
 static const char usage[] = "usage: varve [--server HOST:PORT] [--instance NAME] [--json] "
@@ -28,7 +61,9 @@ static const char usage[] = "usage: varve [--server HOST:PORT] [--instance NAME]
 static const char help[] =
     "\n"
     "Commands:\n"
-    "  put FILE               uploads a file (- for standard input); prints HASH/SIZE\n"
+    "  put FILE               uploads a file (- for standard input); prints HASH/SIZE. With "
+    "--store DATA\n"
+    "                         into the data directory of a server that is stopped\n"
     "  get HASH/SIZE          writes the blob to standard output, or with -o FILE to a file, "
     "which\n"
     "                         appears only when every byte has been verified\n"
@@ -37,6 +72,11 @@ static const char help[] =
     "file,\n"
     "                         one a line (- for standard input)\n"
     "  push DIR               uploads a directory tree; prints HASH/SIZE of its root Directory\n"
+    "  pull HASH/SIZE DIR     makes that tree in DIR; each file appears when all of it has been "
+    "verified\n"
+    "  ls HASH/SIZE [PATH]    lists a directory of a tree, or with -r all below it\n"
+    "  cat HASH/SIZE PATH...  writes files of a tree to standard output\n"
+    "  diff TREE TREE         what differs between two trees, each HASH/SIZE or a directory here\n"
     "  capabilities           what the server says it can do\n"
     "  status                 how a varve server is\n"
     "\n"
@@ -50,12 +90,23 @@ static const char help[] =
     "MiB\n"
     "  -o, --output FILE      of get\n"
     "  --digests FILE         of missing\n"
+    "  --store DATA           of put\n"
+    "  --escape-names         of push: names that are not UTF-8 are stored with \\xHH for a byte, "
+    "and \\\\ for\n"
+    "                         a backslash; of pull: and come back\n"
+    "  --skip-special         of push: leaves out devices, FIFOs and sockets\n"
+    "  --skip-unreadable      of push: leaves out what it may not read\n"
+    "  --follow               of push: stores what links lead to, and no links\n"
+    "  --jobs N               of push and pull: blobs in transfer at once\n"
+    "  -r, --recursive        of ls\n"
     "  --help, --version\n"
     "\n"
-    "Results go to standard output, everything else to standard error. Exit status: 0 done; 1 "
-    "failed;\n"
-    "2 wrong usage; 3 a blob is not there (get, stat); 4 the server does not answer, or not in "
-    "time.\n";
+    "Results go to standard output, everything else to standard error, with --json as an object a "
+    "line.\n"
+    "Exit status: 0 done; 1 failed; 2 wrong usage; 3 a blob is not there; 4 the server does not "
+    "answer, or\n"
+    "not in time; 5 the trees differ (diff); 6 done, but for what could not be read "
+    "(push --skip-unreadable).\n";
 
 enum option_value {
     OPTION_SERVER = 256,
@@ -63,6 +114,12 @@ enum option_value {
     OPTION_JSON,
     OPTION_TIMEOUT,
     OPTION_DIGESTS,
+    OPTION_STORE,
+    OPTION_ESCAPE_NAMES,
+    OPTION_SKIP_SPECIAL,
+    OPTION_SKIP_UNREADABLE,
+    OPTION_FOLLOW,
+    OPTION_JOBS,
     OPTION_HELP,
     OPTION_VERSION
 };
@@ -74,17 +131,29 @@ static const struct option options[] = {
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"output", required_argument, NULL, 'o'},
     {"digests", required_argument, NULL, OPTION_DIGESTS},
+    {"store", required_argument, NULL, OPTION_STORE},
+    {"escape-names", no_argument, NULL, OPTION_ESCAPE_NAMES},
+    {"skip-special", no_argument, NULL, OPTION_SKIP_SPECIAL},
+    {"skip-unreadable", no_argument, NULL, OPTION_SKIP_UNREADABLE},
+    {"follow", no_argument, NULL, OPTION_FOLLOW},
+    {"jobs", required_argument, NULL, OPTION_JOBS},
+    {"recursive", no_argument, NULL, 'r'},
     {"help", no_argument, NULL, OPTION_HELP},
     {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
 };
 
+enum { JOBS_MAX = 256 };
+
 enum parsed { PARSED_COMMAND, PARSED_HELP, PARSED_VERSION, PARSED_WRONG };
 
 static enum parsed parse(struct cli *cli, int argc, char **argv, const struct command **command);
+static bool parse_option(struct cli *cli, int value, const char *text);
 static bool parse_timeout(const char *text, int64_t *timeout_ns);
+static bool parse_jobs(const char *text, size_t *jobs);
 static bool find_command(const struct cli *cli, const char *name, const struct command **command);
 static bool check_arguments(const struct cli *cli, const struct command *command);
+static unsigned specials_given(const struct cli *cli);
 static enum cli_exit connect_and_run(struct cli *cli, const struct command *command);
 static enum cli_exit close_output(const struct cli *cli, enum cli_exit result);
 static const char *advice(enum status_code code);
@@ -119,7 +188,7 @@ static enum parsed parse(struct cli *cli, int argc, char **argv, const struct co
 {
     opterr = 0;
     for (;;) {
-        const int value = getopt_long(argc, argv, ":o:h", options, NULL);
+        const int value = getopt_long(argc, argv, ":o:rh", options, NULL);
         switch (value) {
         case -1:
             cli->arguments = argv + optind + 1;
@@ -131,28 +200,6 @@ static enum parsed parse(struct cli *cli, int argc, char **argv, const struct co
             return find_command(cli, argv[optind], command) && check_arguments(cli, *command)
                        ? PARSED_COMMAND
                        : PARSED_WRONG;
-        case OPTION_SERVER:
-            cli->server = optarg;
-            break;
-        case OPTION_INSTANCE:
-            cli->instance = optarg;
-            break;
-        case OPTION_JSON:
-            cli->json = true;
-            break;
-        case OPTION_TIMEOUT:
-            if (!parse_timeout(optarg, &cli->timeout_ns)) {
-                fprintf(cli->messages,
-                        "varve: --timeout %s: must be seconds above 0, at most 86400\n", optarg);
-                return PARSED_WRONG;
-            }
-            break;
-        case 'o':
-            cli->output = optarg;
-            break;
-        case OPTION_DIGESTS:
-            cli->digests_file = optarg;
-            break;
         case OPTION_HELP:
         case 'h':
             return PARSED_HELP;
@@ -161,11 +208,66 @@ static enum parsed parse(struct cli *cli, int argc, char **argv, const struct co
         case ':':
             fprintf(cli->messages, "varve: %s needs a value\n", argv[optind - 1]);
             return PARSED_WRONG;
-        default:
+        case '?':
             fprintf(cli->messages, "varve: no such option: %s; varve --help lists them\n",
                     argv[optind - 1]);
             return PARSED_WRONG;
+        default:
+            if (!parse_option(cli, value, optarg))
+                return PARSED_WRONG;
+            break;
         }
+    }
+}
+
+static bool parse_option(struct cli *cli, int value, const char *text)
+{
+    switch (value) {
+    case OPTION_SERVER:
+        cli->server = text;
+        return true;
+    case OPTION_INSTANCE:
+        cli->instance = text;
+        return true;
+    case OPTION_JSON:
+        cli->json = true;
+        return true;
+    case OPTION_TIMEOUT:
+        if (parse_timeout(text, &cli->timeout_ns))
+            return true;
+        fprintf(cli->messages, "varve: --timeout %s: must be seconds above 0, at most 86400\n",
+                text);
+        return false;
+    case OPTION_JOBS:
+        if (parse_jobs(text, &cli->jobs))
+            return true;
+        fprintf(cli->messages, "varve: --jobs %s: must be 1 to %d\n", text, JOBS_MAX);
+        return false;
+    case 'o':
+        cli->output = text;
+        return true;
+    case 'r':
+        cli->recursive = true;
+        return true;
+    case OPTION_DIGESTS:
+        cli->digests_file = text;
+        return true;
+    case OPTION_STORE:
+        cli->store = text;
+        return true;
+    case OPTION_ESCAPE_NAMES:
+        cli->tree_options |= TREE_ESCAPE_NAMES;
+        return true;
+    case OPTION_SKIP_SPECIAL:
+        cli->tree_options |= TREE_SKIP_SPECIAL;
+        return true;
+    case OPTION_SKIP_UNREADABLE:
+        cli->tree_options |= TREE_SKIP_UNREADABLE;
+        return true;
+    default:
+        ASSERT(value == OPTION_FOLLOW);
+        cli->tree_options |= TREE_FOLLOW;
+        return true;
     }
 }
 
@@ -178,6 +280,16 @@ static bool parse_timeout(const char *text, int64_t *timeout_ns)
         seconds > SECONDS_MAX)
         return false;
     *timeout_ns = (int64_t)(seconds * (double)NS_PER_S);
+    return true;
+}
+
+static bool parse_jobs(const char *text, size_t *jobs)
+{
+    char *end;
+    const long number = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || number < 1 || number > JOBS_MAX)
+        return false;
+    *jobs = (size_t)number;
     return true;
 }
 
@@ -196,26 +308,43 @@ static bool find_command(const struct cli *cli, const char *name, const struct c
 static bool check_arguments(const struct cli *cli, const struct command *command)
 {
     const char *wrong = NULL;
+    const unsigned wrong_specials = specials_given(cli) & ~command->specials;
+    for (size_t i = 0; i < ARRAY_LENGTH(specials); i++) {
+        if ((wrong_specials & specials[i].special) == 0)
+            continue;
+        fprintf(cli->messages, "varve: %s takes no %s\n", command->name, specials[i].name);
+        return false;
+    }
     if (cli->argument_count < command->arguments_min)
         wrong = "something is missing after it";
     else if (cli->argument_count > command->arguments_max)
         wrong = "there is too much after it";
-    else if (cli->output != NULL && command->run != cli_get)
-        wrong = "-o is for get";
-    else if (cli->digests_file != NULL && command->run != cli_missing)
-        wrong = "--digests is for missing";
     else if (command->run == cli_missing &&
              (cli->argument_count > 0) == (cli->digests_file != NULL))
         wrong = "give HASH/SIZE or --digests FILE, one of the two";
-    else if (cli->server == NULL || cli->server[0] == '\0')
+    else if (cli->store == NULL && (cli->server == NULL || cli->server[0] == '\0'))
         wrong = "no server is given; say --server HOST:PORT or set VARVE_SERVER";
     if (wrong != NULL)
         fprintf(cli->messages, "varve: %s: %s\n", command->name, wrong);
     return wrong == NULL;
 }
 
+static unsigned specials_given(const struct cli *cli)
+{
+    const unsigned tree =
+        cli->tree_options & (TREE_SKIP_SPECIAL | TREE_SKIP_UNREADABLE | TREE_FOLLOW);
+    return (cli->output != NULL ? SPECIAL_OUTPUT : 0U) |
+           (cli->digests_file != NULL ? SPECIAL_DIGESTS : 0U) |
+           (cli->store != NULL ? SPECIAL_STORE : 0U) |
+           ((cli->tree_options & TREE_ESCAPE_NAMES) != 0 ? SPECIAL_ESCAPE_NAMES : 0U) |
+           (tree != 0 ? SPECIAL_TREE : 0U) | (cli->jobs > 0 ? SPECIAL_JOBS : 0U) |
+           (cli->recursive ? SPECIAL_RECURSIVE : 0U);
+}
+
 static enum cli_exit connect_and_run(struct cli *cli, const struct command *command)
 {
+    if (cli->store != NULL)
+        return command->run(cli);
     struct client_options client_options = client_options_default();
     client_options.instance_name = cli->instance;
     client_options.call_timeout_ns = cli->timeout_ns;
@@ -242,10 +371,14 @@ static enum cli_exit close_output(const struct cli *cli, enum cli_exit result)
 enum cli_exit cli_failed(const struct cli *cli, const char *action, const struct status *status)
 {
     const char *what_to_do = advice(status->code);
+    if (cli->client == NULL && status->code == STATUS_RESOURCE_EXHAUSTED)
+        what_to_do = "free some room";
+    if (retry_is_message_too_large(status))
+        what_to_do = "a message was larger than the server, or a proxy before it, takes";
     fprintf(cli->messages, "varve: %s%s%s (%s)%s%s", action != NULL ? action : "",
             action != NULL ? ": " : "", status->message, status_code_name(status->code),
             what_to_do[0] != '\0' ? "; " : "", what_to_do);
-    if (status->code == STATUS_UNAVAILABLE)
+    if (status->code == STATUS_UNAVAILABLE && cli->client != NULL)
         fprintf(cli->messages, " at %s", client_target(cli->client));
     fputc('\n', cli->messages);
     switch (status->code) {

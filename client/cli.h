@@ -20,6 +20,8 @@ enum cli_exit {
     CLI_EXIT_USAGE = 2,
     CLI_EXIT_NOT_FOUND = 3,
     CLI_EXIT_UNAVAILABLE = 4,
+    CLI_EXIT_DIFFERENT = 5, /* diff: the trees are not the same */
+    CLI_EXIT_SKIPPED = 6,   /* push --skip-unreadable: done, without what could not be read */
 };
 
 /* What one run is to do. */
@@ -30,10 +32,14 @@ struct cli {
     int64_t timeout_ns;
     const char *output;       /* get -o; NULL: standard output */
     const char *digests_file; /* missing --digests; NULL: none, "-": standard input */
+    const char *store;        /* put --store: a data directory; NULL: a server */
+    unsigned tree_options;    /* of enum tree_option */
+    size_t jobs;              /* calls in flight at most; 0: as many as suit */
+    bool recursive;           /* ls */
     char **arguments;         /* borrowed from argv; of the command */
     size_t argument_count;
 
-    struct client *client; /* owned while a command runs */
+    struct client *client; /* owned while a command runs; NULL with --store */
     FILE *out, *messages;  /* borrowed: standard output, standard error */
 };
 
@@ -46,12 +52,31 @@ int cli_run(int argc, char **argv);
  */
 enum cli_exit cli_failed(const struct cli *cli, const char *action, const struct status *status);
 
-/* Each command: client/cli_blobs.c and client/cli_server.c. */
+/* An argument that is no HASH/SIZE. */
+enum cli_exit cli_usage_error(const struct cli *cli, const struct status *status);
+
+struct digest;
+/* The result of push: HASH/SIZE on a line of its own. And that of put, which may be JSON. */
+void cli_print_digest(const struct cli *cli, const struct digest *digest);
+void cli_print_put(const struct cli *cli, const struct digest *digest);
+
+/*
+ * The input of put, open for reading: a regular file as it is, anything else ("-" is standard input)
+ * by way of a temporary file, since the digest comes first.
+ */
+MUST_CHECK bool cli_open_input(const char *name, int *fd, struct status *status);
+
+/* Each command: client/cli_blobs.c, client/cli_tree.c, client/cli_store.c and client/cli_server.c. */
 enum cli_exit cli_put(struct cli *cli);
+enum cli_exit cli_put_store(struct cli *cli);
 enum cli_exit cli_get(struct cli *cli);
 enum cli_exit cli_stat(struct cli *cli);
 enum cli_exit cli_missing(struct cli *cli);
 enum cli_exit cli_push(struct cli *cli);
+enum cli_exit cli_pull(struct cli *cli);
+enum cli_exit cli_ls(struct cli *cli);
+enum cli_exit cli_cat(struct cli *cli);
+enum cli_exit cli_diff(struct cli *cli);
 enum cli_exit cli_capabilities(struct cli *cli);
 enum cli_exit cli_status(struct cli *cli);
 

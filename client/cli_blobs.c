@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve put, get, stat, missing, push. */
+/* varve put, get, stat, missing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,6 @@
 #include "client/cli.h"
 #include "client/file_source.h"
 #include "client/json.h"
-#include "client/push.h"
 #include "client/store_service.h"
 
 /* Digests of one command line. */
@@ -19,13 +18,6 @@ struct digests {
     size_t count, capacity;
 };
 
-struct push_view {
-    const struct cli *cli;
-    int64_t next_ns; /* when to say something again */
-    bool live;       /* standard error is a terminal */
-};
-
-static bool open_input(const char *name, int *fd, struct status *status);
 static bool spool(int from, int *fd, struct status *status);
 static bool copy_all(int from, int to, struct status *status);
 static bool get_to_file(struct cli *cli, const struct digest *digest, struct status *status);
@@ -40,8 +32,6 @@ static bool digests_from_file(const struct cli *cli,
                               struct digests *digests,
                               struct status *status);
 static bool add_digest(struct digests *digests, struct bytes text, struct status *status);
-static enum cli_exit usage_error(const struct cli *cli, const struct status *status);
-static void print_digest(const struct cli *cli, const struct digest *digest);
 static bool find_places(struct cli *cli,
                         const struct digests *digests,
                         struct blob_place *places,
@@ -58,20 +48,17 @@ static void print_place_json(struct json *json,
 static void print_missing(const struct cli *cli,
                           const struct digests *digests,
                           const bool *missing);
-static void push_problem(void *argument, const struct status *problem);
-static void push_progress(void *argument, const struct push_counts *counts);
-static void print_pushed(const struct cli *cli,
-                         const struct digest *root,
-                         const struct push_counts *counts);
 
 enum cli_exit cli_put(struct cli *cli)
 {
+    if (cli->store != NULL)
+        return cli_put_store(cli);
     const char *name = cli->arguments[0];
     struct status status = {0};
     struct capabilities capabilities;
     struct digest digest;
     int fd = -1;
-    bool ok = open_input(name, &fd, &status) &&
+    bool ok = cli_open_input(name, &fd, &status) &&
               capabilities_get(cli->client, &capabilities, &status) &&
               capabilities_check_function(&capabilities, &status) &&
               cas_write_file(cli->client, &capabilities, fd, name, &digest, &status);
@@ -82,24 +69,29 @@ enum cli_exit cli_put(struct cli *cli)
         const enum cli_exit result = cli_failed(cli, "put", &status);
         return result == CLI_EXIT_NOT_FOUND ? CLI_EXIT_FAILED : result;
     }
-    if (cli->json) {
-        struct json json;
-        json_init(&json, cli->out);
-        json_open_object(&json, NULL);
-        json_digest(&json, "digest", &digest);
-        json_close_object(&json);
-        json_end(&json);
-    } else {
-        print_digest(cli, &digest);
-    }
+    cli_print_put(cli, &digest);
     return CLI_EXIT_OK;
+}
+
+void cli_print_put(const struct cli *cli, const struct digest *digest)
+{
+    if (!cli->json) {
+        cli_print_digest(cli, digest);
+        return;
+    }
+    struct json json;
+    json_init(&json, cli->out);
+    json_open_object(&json, NULL);
+    json_digest(&json, "digest", digest);
+    json_close_object(&json);
+    json_end(&json);
 }
 
 /*
  * A regular file as it is; anything else (a pipe, "-") by way of a temporary file, since the digest
  * comes first.
  */
-static bool open_input(const char *name, int *fd, struct status *status)
+bool cli_open_input(const char *name, int *fd, struct status *status)
 {
     char text[FILE_NAME_TEXT_BYTES];
     file_name_text(name, text, sizeof(text));
@@ -170,7 +162,7 @@ enum cli_exit cli_get(struct cli *cli)
     struct status status = {0};
     struct digest digest;
     if (!digest_parse_text(bytes_of_string(cli->arguments[0]), &digest, &status))
-        return usage_error(cli, &status);
+        return cli_usage_error(cli, &status);
     if (cli->output != NULL) {
         if (!get_to_file(cli, &digest, &status))
             return cli_failed(cli, NULL, &status);
@@ -236,7 +228,7 @@ enum cli_exit cli_stat(struct cli *cli)
     bool has_places = false;
     enum cli_exit result = CLI_EXIT_OK;
     if (!digests_from_arguments(cli, &digests, &status)) {
-        result = usage_error(cli, &status);
+        result = cli_usage_error(cli, &status);
         goto out;
     }
     places = calloc(digests.count, sizeof(*places));
@@ -334,7 +326,7 @@ enum cli_exit cli_missing(struct cli *cli)
     enum cli_exit result = CLI_EXIT_OK;
     if (!(cli->digests_file != NULL ? digests_from_file(cli, &digests, &status)
                                     : digests_from_arguments(cli, &digests, &status))) {
-        result = usage_error(cli, &status);
+        result = cli_usage_error(cli, &status);
         goto out;
     }
     missing = calloc(digests.count + 1, sizeof(*missing));
@@ -373,7 +365,7 @@ static void print_missing(const struct cli *cli, const struct digests *digests, 
     }
     for (size_t i = 0; i < digests->count; i++) {
         if (missing[i])
-            print_digest(cli, &digests->list[i]);
+            cli_print_digest(cli, &digests->list[i]);
     }
     fprintf(cli->messages, "varve: %zu of %zu missing\n", count, digests->count);
 }
@@ -430,93 +422,14 @@ static bool add_digest(struct digests *digests, struct bytes text, struct status
     return true;
 }
 
-static enum cli_exit usage_error(const struct cli *cli, const struct status *status)
+enum cli_exit cli_usage_error(const struct cli *cli, const struct status *status)
 {
     fprintf(cli->messages, "varve: %s; a blob is named HASH/SIZE\n", status->message);
     return CLI_EXIT_USAGE;
 }
 
-static void print_digest(const struct cli *cli, const struct digest *digest)
+void cli_print_digest(const struct cli *cli, const struct digest *digest)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
     fprintf(cli->out, "%s\n", digest_text(digest, text));
-}
-
-enum cli_exit cli_push(struct cli *cli)
-{
-    struct status status = {0};
-    struct capabilities capabilities;
-    struct digest root;
-    struct push_counts counts;
-    struct push_view view = {.cli = cli, .live = isatty(fileno(cli->messages)) == 1};
-    const struct push_observer observer = {
-        .problem = push_problem, .progress = push_progress, .argument = &view};
-    if (!capabilities_get(cli->client, &capabilities, &status) ||
-        !capabilities_check_function(&capabilities, &status) ||
-        !push_directory(cli->client, &capabilities, cli->arguments[0], &observer, &root, &counts,
-                        &status)) {
-        const enum cli_exit result = cli_failed(cli, "push", &status);
-        return result == CLI_EXIT_NOT_FOUND ? CLI_EXIT_FAILED : result;
-    }
-    print_pushed(cli, &root, &counts);
-    return CLI_EXIT_OK;
-}
-
-static void push_problem(void *argument, const struct status *problem)
-{
-    const struct push_view *view = argument;
-    fprintf(view->cli->messages, "varve: push: %s\n", problem->message);
-}
-
-/* On a terminal one line that is written over; elsewhere one line in ten seconds. */
-static void push_progress(void *argument, const struct push_counts *counts)
-{
-    struct push_view *view = argument;
-    const int64_t now_ns = clock_monotonic_ns(client_clock(view->cli->client));
-    if (now_ns < view->next_ns)
-        return;
-    const bool first = view->next_ns == 0;
-    view->next_ns = now_ns + (view->live ? NS_PER_S / 5 : 10 * NS_PER_S);
-    if (first)
-        return;
-    fprintf(view->cli->messages,
-            "%svarve: push: %llu blobs, %llu there, %llu uploaded (%.1f MiB)%s",
-            view->live ? "\r" : "", (unsigned long long)counts->blobs,
-            (unsigned long long)counts->present, (unsigned long long)counts->uploaded,
-            (double)counts->uploaded_bytes / (double)MIB, view->live ? "\033[K\r" : "\n");
-}
-
-static void print_pushed(const struct cli *cli,
-                         const struct digest *root,
-                         const struct push_counts *counts)
-{
-    fprintf(cli->messages,
-            "varve: push: %llu files, %llu directories, %llu links; %llu blobs, %llu there, %llu "
-            "uploaded "
-            "(%.1f MiB) by %llu batches and %llu streams\n",
-            (unsigned long long)counts->tree.files, (unsigned long long)counts->tree.directories,
-            (unsigned long long)counts->tree.symlinks, (unsigned long long)counts->blobs,
-            (unsigned long long)counts->present, (unsigned long long)counts->uploaded,
-            (double)counts->uploaded_bytes / (double)MIB, (unsigned long long)counts->batches,
-            (unsigned long long)counts->streams);
-    if (!cli->json) {
-        print_digest(cli, root);
-        return;
-    }
-    struct json json;
-    json_init(&json, cli->out);
-    json_open_object(&json, NULL);
-    json_digest(&json, "root", root);
-    json_unsigned(&json, "files", counts->tree.files);
-    json_unsigned(&json, "directories", counts->tree.directories);
-    json_unsigned(&json, "symlinks", counts->tree.symlinks);
-    json_unsigned(&json, "blobs", counts->blobs);
-    json_unsigned(&json, "blob_bytes", counts->blob_bytes);
-    json_unsigned(&json, "present", counts->present);
-    json_unsigned(&json, "uploaded", counts->uploaded);
-    json_unsigned(&json, "uploaded_bytes", counts->uploaded_bytes);
-    json_unsigned(&json, "batches", counts->batches);
-    json_unsigned(&json, "streams", counts->streams);
-    json_close_object(&json);
-    json_end(&json);
 }

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/thread.h"
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
+#include "client/message_pool.h"
 #include "client/uuid.h"
 #include "client/version.h"
 #include "proto/resource_name.h"
@@ -37,6 +38,7 @@ struct client {
     size_t channel_count;
     grpc_channel *channels[CLIENT_CONNECTIONS_MAX]; /* owned */
     grpc_completion_queue *queue;                   /* owned; polled by thread alone */
+    struct message_pool *messages;                  /* a reference of its own */
     grpc_metadata metadata;                         /* its slices are owned */
     bool has_metadata;
     struct thread thread;
@@ -91,6 +93,8 @@ bool client_connect(const char *target,
     if (!set_target(client, target, status))
         goto fail;
     if (!set_metadata(client, options, status))
+        goto fail;
+    if (!message_pool_new(&client->messages, status))
         goto fail;
     client->queue = grpc_completion_queue_create_for_next(NULL);
     if (!open_channels(client, options, status))
@@ -278,6 +282,7 @@ void client_close(struct client *client)
     }
     if (client->has_metadata)
         grpc_slice_unref(client->metadata.value);
+    message_pool_unref(client->messages);
     free(client);
     grpc_shutdown();
 }
@@ -346,6 +351,11 @@ const grpc_metadata *client_metadata(const struct client *client, size_t *count)
 {
     *count = client->has_metadata ? 1 : 0;
     return &client->metadata;
+}
+
+struct message_pool *client_messages(struct client *client)
+{
+    return client->messages;
 }
 
 void client_hand_over(struct client *client)

@@ -86,6 +86,7 @@ grpc_completion_queue *client_queue(struct client *client);
 const grpc_metadata *client_metadata(const struct client *client,
                                      size_t *count); /* borrowed from the client */
 void client_count_call(struct client *client, int change);
+struct message_pool *client_messages(struct client *client); /* borrowed from the client */
 /*
  * Before each start of a batch: what this thread has written is what the network thread sees with
  * the tag.

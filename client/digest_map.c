@@ -22,6 +22,13 @@ void digest_map_destroy(struct digest_map *map)
     *map = (struct digest_map){0};
 }
 
+void digest_map_clear(struct digest_map *map)
+{
+    if (map->count > 0)
+        memset(map->slots, 0, map->capacity * sizeof(*map->slots));
+    map->count = 0;
+}
+
 size_t *digest_map_insert(struct digest_map *map, const struct digest *digest, bool *is_new)
 {
     ASSERT(digest->hash_length <= SHA256_HASH_BYTES);

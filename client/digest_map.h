@@ -18,6 +18,8 @@ struct digest_map {
 };
 
 void digest_map_destroy(struct digest_map *map);
+/* Empties it, and keeps its room. */
+void digest_map_clear(struct digest_map *map);
 
 /*
  * The place of the digest's number; *is_new tells whether the digest has just been put in, with

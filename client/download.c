@@ -203,3 +203,10 @@ void download_cancel(struct download *download)
     else
         client_call_cancel(download->call);
 }
+
+void download_stop_trying(struct download *download)
+{
+    download->retry.policy.tries_max = 1;
+    if (download->state == DOWNLOAD_PAUSING)
+        download_cancel(download);
+}

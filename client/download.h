@@ -46,4 +46,10 @@ MUST_CHECK bool download_start(struct client *client,
 /* done comes with CANCELLED, or with what was there first. In the loop's thread. */
 void download_cancel(struct download *download);
 
+/*
+ * No further try begins: the one in flight may end as it will, and a pause between two tries ends
+ * now, with CANCELLED. In the loop's thread.
+ */
+void download_stop_trying(struct download *download);
+
 #endif

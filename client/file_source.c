@@ -67,6 +67,8 @@ static bool hash_all(struct file_source *source,
             return false;
         hasher_update(hasher, bytes_of(buffer, length));
         offset += length;
+        if (source->tick != NULL)
+            source->tick(source->tick_argument);
     }
     if (size_bytes > 0 && size_bytes <= FILE_SOURCE_KEPT_BYTES) {
         source->kept = malloc((size_t)size_bytes);

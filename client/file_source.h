@@ -21,6 +21,9 @@ struct file_source {
     char name[FILE_NAME_TEXT_BYTES]; /* for errors */
     struct stat stat;                /* when it was opened */
     uint8_t *kept;                   /* owned; the whole content, or NULL */
+    /* Called after each piece that file_source_digest() reads; NULL, or set after the init. */
+    void (*tick)(void *argument);
+    void *tick_argument;
 };
 
 /*

@@ -41,15 +41,11 @@ static bool decode_digest(struct wire_span span,
                           struct arena *arena,
                           struct digest *digest,
                           struct status *status);
-static bool decode_entry(struct wire_span span,
+static void decode_entry(struct wire_span span,
                          enum batch_response_kind kind,
                          struct arena *arena,
-                         struct batch_response_entry *entry,
-                         struct status *status);
-static bool decode_status(struct wire_span span,
-                          struct arena *arena,
-                          struct status *result,
-                          struct status *status);
+                         struct batch_response_entry *entry);
+static void decode_status(struct wire_span span, struct arena *arena, struct status *result);
 static bool malformed(struct status *status);
 
 grpc_slice find_missing_request(struct bytes instance, const struct digest *digests, size_t count)
@@ -231,33 +227,34 @@ bool batch_response_next(struct wire_reader *reader,
         if (field.number != FIELD_RESPONSES || field.type != WIRE_BYTES)
             continue;
         *more = true;
-        return decode_entry(field.span, kind, arena, entry, status);
+        decode_entry(field.span, kind, arena, entry);
+        return true;
     }
     *more = false;
     return !reader->failed || malformed(status);
 }
 
-static bool decode_entry(struct wire_span span,
+/* What is wrong with one entry is no reason to disbelieve the others. */
+static void decode_entry(struct wire_span span,
                          enum batch_response_kind kind,
                          struct arena *arena,
-                         struct batch_response_entry *entry,
-                         struct status *status)
+                         struct batch_response_entry *entry)
 {
     const uint32_t status_field =
         kind == BATCH_READ_RESPONSE ? FIELD_READ_STATUS : FIELD_UPDATE_STATUS;
     memset(entry, 0, sizeof(*entry));
     bool has_digest = false;
+    bool has_status = false;
+    struct status malformed_digest;
     struct wire_reader reader;
     struct wire_field field;
     wire_reader_init(&reader, span);
     while (wire_reader_next(&reader, &field)) {
         if (field.number == FIELD_RESPONSE_DIGEST && field.type == WIRE_BYTES) {
-            if (!decode_digest(field.span, arena, &entry->digest, status))
-                return false;
-            has_digest = true;
+            has_digest = decode_digest(field.span, arena, &entry->digest, &malformed_digest);
         } else if (field.number == status_field && field.type == WIRE_BYTES) {
-            if (!decode_status(field.span, arena, &entry->result, status))
-                return false;
+            decode_status(field.span, arena, &entry->result);
+            has_status = true;
         } else if (kind == BATCH_READ_RESPONSE && field.number == FIELD_READ_DATA &&
                    field.type == WIRE_BYTES) {
             entry->data = field.span;
@@ -266,13 +263,15 @@ static bool decode_entry(struct wire_span span,
             entry->compressor = (int32_t)(uint32_t)field.value;
         }
     }
-    return (!reader.failed && has_digest) || malformed(status);
+    if (!has_digest)
+        entry->digest = (struct digest){0};
+    if (reader.failed)
+        status_fail(&entry->result, STATUS_UNKNOWN, "the server's answer is malformed");
+    else if (!has_status && kind == BATCH_UPDATE_RESPONSE)
+        status_fail(&entry->result, STATUS_UNKNOWN, "the server's answer has no status");
 }
 
-static bool decode_status(struct wire_span span,
-                          struct arena *arena,
-                          struct status *result,
-                          struct status *status)
+static void decode_status(struct wire_span span, struct arena *arena, struct status *result)
 {
     int32_t code = 0;
     struct bytes text = {0};
@@ -284,20 +283,18 @@ static bool decode_status(struct wire_span span,
             code = (int32_t)(uint32_t)field.value;
         else if (field.number == FIELD_STATUS_MESSAGE && field.type == WIRE_BYTES &&
                  !wire_span_flat(field.span, arena, &text))
-            return status_fail(status, STATUS_INTERNAL,
-                               "the server's answer has texts too long to keep");
+            text = bytes_of_string("its text is too long to keep");
     }
-    if (reader.failed)
-        return malformed(status);
     *result = (struct status){0};
-    if (code != 0) {
+    if (reader.failed) {
+        status_fail(result, STATUS_UNKNOWN, "the server's status is malformed");
+    } else if (code != 0) {
         const bool known = code > STATUS_OK && code <= STATUS_UNAUTHENTICATED;
         const int length =
             text.length < STATUS_MESSAGE_BYTES_MAX ? (int)text.length : STATUS_MESSAGE_BYTES_MAX;
         status_fail(result, known ? (enum status_code)code : STATUS_UNKNOWN, "%.*s", length,
                     text.length > 0 ? (const char *)text.data : "");
     }
-    return true;
 }
 
 bool read_response_data(struct bytes_list message, struct wire_span *data, struct status *status)

@@ -68,8 +68,12 @@ MUST_CHECK bool find_missing_response_next(struct wire_reader *reader,
 
 /* One entry of BatchUpdateBlobsResponse or BatchReadBlobsResponse. */
 struct batch_response_entry {
-    struct digest digest;
-    struct status result; /* OK also when the server left it out */
+    struct digest digest; /* of function DIGEST_FUNCTION_UNKNOWN when the entry names none */
+    /*
+     * UNKNOWN when it is malformed, and in an update also when it is left out: that may mean OK, as
+     * some servers encode OK as no message. Of a read the bytes themselves tell.
+     */
+    struct status result;
     struct wire_span
         data; /* BatchRead: as sent, in the format of the compressor; points into the message */
     int32_t compressor; /* BatchRead */

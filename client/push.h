@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory tree to a server: walked and hashed once (client/tree.h), asked for in pages, and
- * what is missing uploaded while the walk goes on: small blobs packed into batches, larger ones
- * streamed, under bounds for calls in flight and bytes held. Each blob goes once, however often it
- * is in the tree.
- *
- * An entry of a batch that fails in a way that may pass is streamed; a batch that fails as a whole
- * is streamed; what is final is reported and disturbs nothing else. A server that does not answer
- * any more ends the push.
+ * A directory tree to a server: walked and hashed once (client/tree.h), and what the server lacks
+ * uploaded while the walk goes on (client/uploader.h).
  */
 #ifndef VARVE_CLIENT_PUSH_H
 #define VARVE_CLIENT_PUSH_H
@@ -16,40 +10,42 @@
 #include "client/capabilities.h"
 #include "client/connection.h"
 #include "client/tree.h"
+#include "client/uploader.h"
 
-enum {
-    PUSH_PAGES_IN_FLIGHT_MAX = 4,
-    PUSH_BATCHES_IN_FLIGHT_MAX = 4,
-    PUSH_STREAMS_IN_FLIGHT_MAX = 32
+struct push_options {
+    unsigned tree;                     /* of enum tree_option */
+    struct batch_packer_limits limits; /* lowered to what the server announced */
+    size_t batches_in_flight_max, streams_in_flight_max;
 };
+
+/* Nothing of the tree is left out or changed; the bounds of client/uploader.h. */
+struct push_options push_options_default(void);
 
 struct push_counts {
     struct tree_totals tree;
-    uint64_t blobs;                   /* different ones, without the empty blob */
-    uint64_t blob_bytes;              /* of them */
-    uint64_t present;                 /* the server had them */
-    uint64_t uploaded;                /* are there now */
-    uint64_t uploaded_bytes;          /* of them */
-    uint64_t failed;                  /* each has been reported */
-    uint64_t batches, streams, pages; /* calls that were made */
+    struct uploader_counts blobs;
+    bool walked; /* the whole tree has been read: no more blobs will come */
 };
 
-/* Both are called in the thread that pushes, between other work. */
+/* All are called in the thread that pushes, between other work. */
 struct push_observer {
     void (*problem)(void *argument,
                     const struct status *problem); /* names the path or the digest */
-    void (*progress)(void *argument,
-                     const struct push_counts *counts); /* after each call that has ended */
+    void (*skipped)(void *argument,
+                    const struct status *what); /* left out as an option wants; may be NULL */
+    void (*progress)(void *argument, const struct push_counts *counts); /* often */
     void *argument;
 };
 
 /*
- * *root: the digest of the root Directory; every blob of it is at the server when this returns
- * true. Waits for the end. Errors: those of tree_walk() and of the server.
+ * options: NULL for the default. *root: the digest of the root Directory; every blob of it is at the
+ * server when this returns true. Waits for the end. Errors: those of tree_walk() and of
+ * uploader_finish().
  */
 MUST_CHECK bool push_directory(struct client *client,
                                const struct capabilities *capabilities,
                                const char *path,
+                               const struct push_options *options,
                                const struct push_observer *observer,
                                struct digest *root,
                                struct push_counts *counts,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/retry.h"
 
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/clock.h"
@@ -44,9 +45,25 @@ bool retry_is_retryable(enum status_code code, bool moved)
     }
 }
 
+bool retry_is_message_too_large(const struct status *status)
+{
+    /* What the gRPC libraries of C, Go, Java and Rust say, and proxies with HTTP status 413. */
+    static const char *const texts[] = {
+        "larger than max",   "exceeds maximum size",     "message length too large",
+        "Payload Too Large", "Request Entity Too Large", "status: 413",
+    };
+    if (status->code == STATUS_OK)
+        return false;
+    for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
+        if (strstr(status->message, texts[i]) != NULL)
+            return true;
+    }
+    return false;
+}
+
 bool retry_again(struct retry *retry, const struct status *status, bool moved, int64_t *pause_ns)
 {
-    if (!retry_is_retryable(status->code, moved))
+    if (!retry_is_retryable(status->code, moved) || retry_is_message_too_large(status))
         return false;
     if (moved)
         retry->tries = 0;

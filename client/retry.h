@@ -37,6 +37,13 @@ void retry_init(struct retry *retry, const struct retry_policy *policy);
 bool retry_is_retryable(enum status_code code, bool moved);
 
 /*
+ * Is it about the size of a message, and not about room at the server? Servers and proxies say
+ * RESOURCE_EXHAUSTED (some INTERNAL or UNAVAILABLE) for both; the same message fails again however
+ * often it is sent.
+ */
+bool retry_is_message_too_large(const struct status *status);
+
+/*
  * A try has failed. True: try again after *pause_ns (between half of the doubled pause and all of
  * it).
  */

@@ -7,7 +7,8 @@
  *
  * What cannot be stored (a device, FIFO or socket; a name or link target that is not UTF-8; what
  * cannot be read or changes while it is read) is reported with its path, and the walk goes on, so
- * that one run tells all of it; the tree then has no root digest.
+ * that one run tells all of it; the tree then has no root digest. Options leave some of it out
+ * instead, and say so.
  *
  * Nothing recurses, and at most TREE_DESCRIPTORS_MAX files are open at once, however deep the tree
  * is.
@@ -21,23 +22,39 @@
 /* Files up to this size come with their content, so that they are read once. */
 enum { TREE_KEPT_FILE_BYTES = 128 << 10, TREE_DESCRIPTORS_MAX = 12 };
 
+/* Any of them together. */
+enum tree_option {
+    /* Names and link targets that are not UTF-8, or have a backslash, are stored escaped
+       (client/name_escape.h). */
+    TREE_ESCAPE_NAMES = 1,
+    TREE_SKIP_SPECIAL = 2,    /* devices, FIFOs and sockets are left out */
+    TREE_SKIP_UNREADABLE = 4, /* what we may not read is left out */
+    /* What a link leads to is stored in its place. A link to nothing, and one to a directory that it
+       lies in, are problems. */
+    TREE_FOLLOW = 8,
+};
+
 /*
  * What the walk finds. A blob may come more than once. Each of these false ends the walk with its
  * status.
  */
 struct tree_visitor {
     /*
-     * A Directory message, or a file of at most TREE_KEPT_FILE_BYTES. content: handed over, from
-     * malloc().
+     * A Directory message. message: handed over, from malloc(). path: relative to the root, "" for
+     * that; borrowed for the call, as below.
      */
+    bool (*directory)(void *argument,
+                      const struct digest *digest,
+                      const char *path,
+                      uint8_t *message,
+                      struct status *status);
+    /* A file of at most TREE_KEPT_FILE_BYTES. content: handed over, from malloc(). */
     bool (*content)(void *argument,
                     const struct digest *digest,
+                    const char *path,
                     uint8_t *content,
                     struct status *status);
-    /*
-     * A larger file, as it was when it was hashed. path: relative to the root; borrowed for the
-     * call.
-     */
+    /* A larger file, as it was when it was hashed. */
     bool (*file)(void *argument,
                  const struct digest *digest,
                  const char *path,
@@ -45,29 +62,40 @@ struct tree_visitor {
                  struct status *status);
     /* Something that cannot be stored. The status names its path. */
     void (*problem)(void *argument, const struct status *problem);
+    /* Something that was left out, as an option wants. Likewise; NULL: nobody asks. */
+    void (*skipped)(void *argument, const struct status *what);
+    /* Now and then, at least once a mebibyte; NULL: nobody asks. */
+    void (*tick)(void *argument);
     void *argument;
 };
 
 struct tree_totals {
     uint64_t files, directories, symlinks, file_bytes;
     uint64_t problems;
+    uint64_t skipped_special, skipped_unreadable;
 };
 
 /*
- * path: a directory, or a link to one. *root: the digest of its Directory.
+ * path: a directory, or a link to one. options: of enum tree_option. *root: the digest of its
+ * Directory.
  * Errors: those of the visitor; FAILED_PRECONDITION when there were problems, each of which has
  * been reported; RESOURCE_EXHAUSTED.
  */
 MUST_CHECK bool tree_walk(const char *path,
+                          unsigned options,
                           const struct tree_visitor *visitor,
                           struct digest *root,
                           struct tree_totals *totals,
                           struct status *status);
 
 /*
- * Opens a file that the walk found, through its directories one by one and through no link.
- * root_fd: the directory that was walked. Errors: INTERNAL, NOT_FOUND.
+ * Opens a file that the walk found, through its directories one by one and, without TREE_FOLLOW,
+ * through no link. root_fd: the directory that was walked. Errors: INTERNAL, NOT_FOUND.
  */
-MUST_CHECK bool tree_open_file(int root_fd, const char *path, int *fd, struct status *status);
+MUST_CHECK bool tree_open_file(int root_fd,
+                               const char *path,
+                               unsigned options,
+                               int *fd,
+                               struct status *status);
 
 #endif

@@ -94,6 +94,13 @@ void unary_cancel(struct unary *unary)
         event_loop_start_timer(unary->request.loop, &unary->timer, 0);
 }
 
+void unary_stop_trying(struct unary *unary)
+{
+    unary->retry.policy.tries_max = 1;
+    if (unary->call == NULL)
+        unary_cancel(unary);
+}
+
 struct unary_wait {
     bool finished;
     struct status status;

@@ -34,6 +34,12 @@ MUST_CHECK bool unary_start(struct client *client,
 void unary_cancel(struct unary *unary);
 
 /*
+ * No further try begins: the one in flight may end as it will, and a pause between two tries ends
+ * now, with CANCELLED. In the loop's thread.
+ */
+void unary_stop_trying(struct unary *unary);
+
+/*
  * The same and waits for the end; in a loop of its own. *reply is set on true and owned by the
  * caller. The status tells the method of what failed.
  */

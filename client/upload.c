@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "client/call.h"
+#include "client/message_pool.h"
 #include "client/messages.h"
 #include "client/uuid.h"
 #include "proto/resource_name.h"
@@ -104,7 +105,7 @@ static grpc_byte_buffer *next_message(struct upload *upload, enum client_call_mo
     const uint64_t offset = upload->next_offset;
     const uint64_t left = upload->size_bytes - offset;
     const size_t length = left < UPLOAD_MESSAGE_BYTES ? (size_t)left : UPLOAD_MESSAGE_BYTES;
-    grpc_slice data = grpc_slice_malloc(length);
+    grpc_slice data = message_pool_take(client_messages(upload->client), length);
     if (!upload->request.source.read(upload->request.source.argument, offset,
                                      GRPC_SLICE_START_PTR(data), length, &upload->source_failure)) {
         grpc_slice_unref(data);
@@ -277,4 +278,11 @@ void upload_cancel(struct upload *upload)
         event_loop_start_timer(upload->request.loop, &upload->timer, 0);
     else
         client_call_cancel(upload->call);
+}
+
+void upload_stop_trying(struct upload *upload)
+{
+    upload->retry.policy.tries_max = 1;
+    if (upload->state != UPLOAD_SENDING)
+        upload_cancel(upload);
 }

@@ -54,4 +54,10 @@ MUST_CHECK bool upload_start(struct client *client,
 /* done comes with CANCELLED, or with what was there first. In the loop's thread. */
 void upload_cancel(struct upload *upload);
 
+/*
+ * No further try begins: bytes on their way may arrive, and a pause or a question between two tries
+ * ends now, with CANCELLED. In the loop's thread.
+ */
+void upload_stop_trying(struct upload *upload);
+
 #endif

@@ -235,7 +235,8 @@ bool varve_push_directory(struct varve *varve,
     struct digest digest;
     struct status status = {0};
     if (!get_capabilities(varve, &capabilities, &status) ||
-        !push_directory(varve->client, &capabilities, path, &inner, &digest, &counts, &status))
+        !push_directory(varve->client, &capabilities, path, NULL, &inner, &digest, &counts,
+                        &status))
         return give_error(&status, error);
     give_digest(&digest, root);
     return true;
@@ -258,11 +259,11 @@ static void tell_progress(void *argument, const struct push_counts *counts)
         return;
     const struct varve_push_progress progress = {
         .files = counts->tree.files,
-        .blobs = counts->blobs,
-        .blobs_present = counts->present,
-        .blobs_uploaded = counts->uploaded,
-        .bytes_uploaded = counts->uploaded_bytes,
-        .blobs_failed = counts->failed,
+        .blobs = counts->blobs.blobs,
+        .blobs_present = counts->blobs.present,
+        .blobs_uploaded = counts->blobs.uploaded,
+        .bytes_uploaded = counts->blobs.uploaded_bytes,
+        .blobs_failed = counts->blobs.failed,
     };
     observer->progress(observer->argument, &progress);
 }

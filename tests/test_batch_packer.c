@@ -27,7 +27,7 @@ static struct digest digest_number(uint64_t number, int64_t size_bytes)
  */
 static size_t encode_whole(const struct digest *digests, size_t count, uint64_t *data_bytes)
 {
-    static uint8_t zeroes[4 << 20];
+    static uint8_t zeroes[8 << 20];
     REAPI(BatchUpdateBlobsRequest)
     request = BUILD__BAZEL__REMOTE__EXECUTION__V2__BATCH_UPDATE_BLOBS_REQUEST__INIT;
     REAPI(BatchUpdateBlobsRequest__Request) *entries = calloc(count + 1, sizeof(*entries));
@@ -232,7 +232,7 @@ START_TEST(only_blobs_above_the_threshold_are_streamed)
 }
 END_TEST
 
-START_TEST(a_digest_is_packed_once_also_over_batches)
+START_TEST(a_digest_is_in_a_batch_once)
 {
     struct batch_packer *packer;
     struct status status = {0};
@@ -241,20 +241,84 @@ START_TEST(a_digest_is_packed_once_also_over_batches)
     struct digest other_size = digest;
     other_size.size_bytes = 101;
     enum batch_verdict verdict;
-    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    int first, second;
+    ck_assert(batch_packer_add(packer, &digest, &first, &verdict, &status));
     ck_assert_int_eq(verdict, BATCH_ADDED);
-    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
+    ck_assert(batch_packer_add(packer, &digest, &second, &verdict, &status));
     ck_assert_int_eq(verdict, BATCH_DUPLICATE);
-    ck_assert(batch_packer_add(packer, &other_size, NULL, &verdict, &status));
+    ck_assert_ptr_eq(batch_packer_find(packer, &digest), &first);
+    ck_assert_ptr_null(batch_packer_find(packer, &other_size));
+    ck_assert(batch_packer_add(packer, &other_size, &second, &verdict, &status));
     ck_assert_int_eq(verdict, BATCH_ADDED);
+    ck_assert_ptr_eq(batch_packer_find(packer, &other_size), &second);
     size_t count;
     free(batch_packer_take(packer, &count));
     ck_assert_uint_eq(count, 2);
-    ck_assert(batch_packer_add(packer, &digest, NULL, &verdict, &status));
-    ck_assert_int_eq(verdict, BATCH_DUPLICATE);
+    ck_assert_ptr_null(batch_packer_find(packer, &digest));
     ck_assert_ptr_null(batch_packer_take(packer, &count));
     ck_assert_uint_eq(count, 0);
+    /* Another batch takes it again. */
+    ck_assert(batch_packer_add(packer, &digest, &second, &verdict, &status));
+    ck_assert_int_eq(verdict, BATCH_ADDED);
     batch_packer_free(packer);
+}
+END_TEST
+
+/* Random mixtures under limits from what takes next to nothing to twice what receivers take. */
+START_TEST(every_limit_from_nothing_to_eight_mebibytes_ends_batches_where_the_reference_does)
+{
+    static const uint64_t batch_limits[] = {0, 1, 255, 256, 257, 300, 1000, 4096, 65536, 131328,
+                                            131329, 1 << 20, 3 << 20, (3 << 20) + 1, 4 << 20,
+                                            (8 << 20) - 1, 8 << 20};
+    srand(2);
+    uint64_t number = 1 << 20;
+    for (size_t i = 0; i < ARRAY_LENGTH(batch_limits); i++) {
+        struct batch_packer_limits limits = {.batch_bytes_max = batch_limits[i],
+                                             .entry_overhead_bytes = 256,
+                                             .batched_blob_bytes_max = 128 << 10};
+        struct batch_packer *packer;
+        struct status status = {0};
+        if (limits.batch_bytes_max < 256) {
+            limits.batched_blob_bytes_max = 0;
+            ck_assert(!batch_packer_new(&limits, &packer, &status)); /* of no use at all */
+            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+            continue;
+        }
+        if (limits.batched_blob_bytes_max > limits.batch_bytes_max - 256)
+            limits.batched_blob_bytes_max = limits.batch_bytes_max - 256;
+        /* A few batches of it in entries that are as large as may be, and a mixture. */
+        enum { ENTRIES_MAX = 200 };
+        struct digest digests[ENTRIES_MAX];
+        const int64_t cap = (int64_t)limits.batched_blob_bytes_max;
+        for (size_t at = 0; at < ENTRIES_MAX; at++) {
+            const int64_t sizes[] = {0, 1, cap, cap + 1, cap - (cap > 0), rand() % (cap + 2),
+                                     rand() % 100, cap - rand() % (cap < 50 ? cap + 1 : 50)};
+            const int64_t size = i % 2 == 0 && at < 150 ? cap : sizes[rand() % 8];
+            digests[at] = digest_number(number++, size);
+        }
+        compare(&limits, digests, ENTRIES_MAX);
+    }
+}
+END_TEST
+
+/*
+ * The same length encoded as was counted for each entry: the request is exactly as long as its
+ * pieces.
+ */
+START_TEST(the_size_of_a_request_is_known_before_it_is_encoded)
+{
+    static const int64_t sizes[] = {0, 1, 50, 51, 52, 127, 128, 129, 16383, 16384, 131072};
+    struct digest digests[ARRAY_LENGTH(sizes)];
+    for (size_t count = 1; count <= ARRAY_LENGTH(sizes); count++) {
+        size_t counted =
+            batch_update_frame_bytes(bytes_of(NULL, 0), DIGEST_FUNCTION_SHA256);
+        for (size_t i = 0; i < count; i++) {
+            digests[i] = digest_number(i, sizes[i]);
+            counted += batch_update_entry_bytes(&digests[i]);
+        }
+        uint64_t data_bytes;
+        ck_assert_uint_eq(encode_whole(digests, count, &data_bytes), counted);
+    }
 }
 END_TEST
 
@@ -335,7 +399,10 @@ int main(void)
     tcase_add_test(all, a_batch_of_the_real_size_ends_at_three_mebibytes);
     tcase_add_test(all, a_full_batch_is_below_what_receivers_take_also_when_its_blobs_are_empty);
     tcase_add_test(all, only_blobs_above_the_threshold_are_streamed);
-    tcase_add_test(all, a_digest_is_packed_once_also_over_batches);
+    tcase_add_test(all, a_digest_is_in_a_batch_once);
+    tcase_add_test(all,
+                   every_limit_from_nothing_to_eight_mebibytes_ends_batches_where_the_reference_does);
+    tcase_add_test(all, the_size_of_a_request_is_known_before_it_is_encoded);
     tcase_add_test(all, a_batch_is_handed_over_in_order);
     tcase_add_test(all, limits_that_cannot_work_are_refused_when_it_is_made);
     tcase_add_test(all, what_a_server_announces_lowers_the_limits_and_never_makes_them_impossible);
