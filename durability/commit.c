@@ -48,6 +48,7 @@ static bool dequeue_locked(struct commit *commit) REQUIRES(commit->lock);
 static void await_company_locked(struct commit *commit) REQUIRES(commit->lock);
 static void sort_out(struct commit *commit);
 static bool is_blob(const struct commit_request *request);
+static bool is_late_move(const struct commit *commit, const struct commit_request *request, size_t before);
 static bool seen_in_round(struct commit_round *round, struct commit_request *request);
 static void acknowledge_later(struct commit_round *round, struct commit_request *request);
 static bool append_and_sync(struct commit *commit, uint64_t *covered, struct status *status);
@@ -259,6 +260,8 @@ static void sort_out(struct commit *commit)
         if (is_blob(request) && request->relocate.segment == 0 &&
             (store_has_blob(commit->config.store, &request->record->digest) || seen_in_round(round, request)))
             continue;
+        if (request->relocate.segment != 0 && is_late_move(commit, request, i))
+            continue;
         round->appended[round->appended_count] = request;
         round->records[round->appended_count++] = request->record;
     }
@@ -267,6 +270,28 @@ static void sort_out(struct commit *commit)
 static bool is_blob(const struct commit_request *request)
 {
     return request->record->kind == RECORD_BLOB || request->record->kind == RECORD_MANIFEST;
+}
+
+/*
+ * Its entry lies elsewhere by now, or will when the requests before it in the round are published. A copy behind a newer
+ * record would be taken for the newest by whoever reads the log.
+ */
+static bool is_late_move(const struct commit *commit, const struct commit_request *request, size_t before)
+{
+    const struct commit_round *round = commit->round;
+    struct blob_use use = {0};
+    if (!blob_table_look(commit->config.store->table, key_of(commit->config.store, request), &use) ||
+        place_pack(use.place) != place_pack(request->relocate))
+        return true;
+    for (size_t i = 0; i < before; i++) {
+        const struct commit_request *other = round->requests[i];
+        if (other->record->kind == RECORD_ACTION && other->relocate.segment == 0 &&
+            request->record->kind == RECORD_ACTION &&
+            digest_equal(&other->record->digest, &request->record->digest) &&
+            bytes_equal(other->instance, request->instance))
+            return true;
+    }
+    return false;
 }
 
 static bool seen_in_round(struct commit_round *round, struct commit_request *request)
@@ -321,6 +346,7 @@ static void publish(struct commit *commit)
             struct log_text text;
             log_event(LOG_LEVEL_ERROR, "publish_failed", "reason=%s", log_quote(&text, status.message));
         }
+        request->stale = stale;
         if (!stale)
             index_entry_of(request, &round->entries[round->entry_count++]);
     }

@@ -29,6 +29,7 @@ struct commit_request {
     struct record *record;    /* borrowed; BLOB, MANIFEST, ACTION or FORGET of this lane */
     struct bytes instance;    /* borrowed; ACTION: part of its key */
     struct place relocate;    /* a move: where the entry lies now; published only if it still does. Segment 0: no move */
+    bool stale;               /* out: a move that was appended, but whose entry went away meanwhile: the copy is nobody's */
     struct place forget;      /* FORGET: the record that goes */
     enum record_kind forget_kind;
     struct ack ack;           /* ack.done is set by the submitter; called exactly once, on the ack thread, holding no lock */

@@ -172,6 +172,11 @@ void durability_close(struct durability *durability)
         if (log != NULL && durability->commits[lane] != NULL && !segment_log_finish(log, &status))
             log_event(LOG_LEVEL_WARN, "lane_not_sealed", "lane=%s reason=%s", lane_name((enum lane)lane),
                       log_quote(&text, status.message));
+        if (log != NULL && durability->commits[lane] != NULL) {
+            /* Chunks of uploads that never ended belong to no round: the next start need not look at them. */
+            const struct segment_log_position end = segment_log_synced_position(log);
+            indexer_post(durability->indexer, (enum lane)lane, NULL, 0, &end);
+        }
     }
     if (durability->indexer != NULL)
         indexer_stop(durability->indexer);

@@ -34,12 +34,16 @@ struct residents {
 struct evictor {
     struct evictor_config config;
     atomic_bool stopping;
-    struct segment *condemned[CONDEMNED_MAX];
+    struct condemned {
+        struct segment *segment; /* borrowed from the set */
+        bool renamed;            /* durably: the next start removes it */
+    } condemned[CONDEMNED_MAX];
     size_t condemned_count;
     int64_t warned_ns; /* when a warning about retention was logged last */
 };
 
 static bool evict_one(struct evictor *evictor);
+static void set_evicting(struct evictor *evictor, bool evicting);
 static struct segment *choose_victim(struct evictor *evictor);
 static bool collect(struct evictor *evictor, struct segment *victim, struct residents *residents, struct status *status);
 static bool collect_entry(struct evictor *evictor,
@@ -61,6 +65,7 @@ static size_t *large_slot(struct residents *residents, uint64_t fingerprint);
 static void plan(struct evictor *evictor, struct segment *victim, struct residents *residents);
 static void empty_victim(struct evictor *evictor, struct segment *victim, struct residents *residents);
 static void condemn(struct evictor *evictor, struct segment *victim);
+static bool rename_condemned(struct evictor *evictor);
 static bool remove_condemned(struct evictor *evictor);
 static void remove_file(struct evictor *evictor, struct segment *segment);
 static void free_residents(struct residents *residents);
@@ -75,7 +80,7 @@ bool evictor_new(const struct evictor_config *config, struct evictor **evictor, 
     return true;
 }
 
-/* What is condemned and still pinned stays a .seg file; the next start sees it again, which is harmless. */
+/* What is condemned and still pinned is a .dead file, which the next start removes. */
 void evictor_free(struct evictor *evictor)
 {
     free(evictor);
@@ -89,6 +94,10 @@ void evictor_stop(struct evictor *evictor)
 bool evictor_is_needed(struct evictor *evictor)
 {
     struct store *store = evictor->config.store;
+    /* With a failed lane nothing grows any more, and nothing could be moved. */
+    if (commit_failed(evictor->config.commits[LANE_SMALL], NULL) ||
+        commit_failed(evictor->config.commits[LANE_LARGE], NULL))
+        return false;
     /* Segments are made one ahead in each lane: that much room is kept. */
     const uint64_t ahead = store->segment_bytes[LANE_SMALL] + store->segment_bytes[LANE_LARGE];
     if (store->capacity_bytes != 0 && segment_set_bytes(store->segments) + ahead > store->capacity_bytes)
@@ -101,8 +110,10 @@ bool evictor_is_needed(struct evictor *evictor)
 
 bool evictor_step(struct evictor *evictor)
 {
+    /* Segments go in the order of their numbers: else an old record would be there again, and the newer one gone. */
+    const bool renamed = rename_condemned(evictor);
     const bool removed = remove_condemned(evictor);
-    if (!evictor_is_needed(evictor) || evictor->condemned_count == CONDEMNED_MAX)
+    if (!renamed || !evictor_is_needed(evictor) || evictor->condemned_count == CONDEMNED_MAX)
         return removed;
     const bool evicted = evict_one(evictor);
     return remove_condemned(evictor) || evicted || removed;
@@ -115,6 +126,7 @@ static bool evict_one(struct evictor *evictor)
         return false;
     struct residents residents = {0};
     struct status status;
+    set_evicting(evictor, true);
     const bool ok = collect(evictor, victim, &residents, &status);
     if (ok) {
         plan(evictor, victim, &residents);
@@ -125,10 +137,19 @@ static bool evict_one(struct evictor *evictor)
                   log_quote(&text, status.message));
     }
     free_residents(&residents);
-    if (ok && !atomic_load(&evictor->stopping))
+    if (ok) /* those of manifests, ours and others': they must not be back without their chunks */
+        forget_wait(evictor->config.store);
+    if (ok && !atomic_load(&evictor->stopping) && !commit_failed(evictor->config.commits[LANE_SMALL], NULL))
         condemn(evictor, victim);
+    set_evicting(evictor, false);
     segment_set_unpin(evictor->config.store->segments, victim);
     return ok;
+}
+
+static void set_evicting(struct evictor *evictor, bool evicting)
+{
+    for (size_t lane = 0; lane < LANE_COUNT; lane++)
+        segment_log_set_evicting(evictor->config.store->logs[lane], evicting);
 }
 
 /* The oldest one that nobody appends to; pinned. NULL when there is none. */
@@ -362,8 +383,39 @@ static void condemn(struct evictor *evictor, struct segment *victim)
     struct segment *condemned = segment_set_condemn(evictor->config.store->segments, victim->number);
     ASSERT(condemned == victim);
     ASSERT(evictor->condemned_count < CONDEMNED_MAX);
-    evictor->condemned[evictor->condemned_count++] = victim;
+    evictor->condemned[evictor->condemned_count++] = (struct condemned){.segment = victim};
     metrics_add(evictor->config.store->metrics, METRIC_SEGMENTS_EVICTED, 1);
+    if (!rename_condemned(evictor)) {
+        /* Tried again before the next eviction. */
+    }
+}
+
+/*
+ * Gives them the name under which a start removes them, readers or not: those have them open. True when all have it,
+ * durably.
+ */
+static bool rename_condemned(struct evictor *evictor)
+{
+    struct store *store = evictor->config.store;
+    for (size_t i = 0; i < evictor->condemned_count; i++) {
+        struct condemned *condemned = &evictor->condemned[i];
+        char dead_path[SEGMENT_PATH_BYTES_MAX];
+        struct status status;
+        struct log_text text;
+        if (condemned->renamed)
+            continue;
+        segment_path(dead_path, store->segments_directory, condemned->segment->number, "dead");
+        /* It may have the name since a sync of the directory failed. */
+        condemned->renamed = (io_rename(store->io, condemned->segment->path, dead_path, &status) ||
+                              status.code == STATUS_NOT_FOUND) &&
+                             io_sync_directory(store->io, store->segments_directory, &status);
+        if (!condemned->renamed) {
+            log_event(LOG_LEVEL_WARN, "segment_not_removed", "segment=%" PRIu64 " reason=%s",
+                      condemned->segment->number, log_quote(&text, status.message));
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Those that nobody reads any more. */
@@ -371,12 +423,15 @@ static bool remove_condemned(struct evictor *evictor)
 {
     bool any = false;
     for (size_t i = 0; i < evictor->condemned_count;) {
-        struct segment *segment = evictor->condemned[i];
-        if (!segment_set_remove(evictor->config.store->segments, segment->number)) {
+        struct segment *segment = evictor->condemned[i].segment;
+        if (!evictor->condemned[i].renamed ||
+            !segment_set_remove(evictor->config.store->segments, segment->number)) {
             i++;
             continue;
         }
-        evictor->condemned[i] = evictor->condemned[--evictor->condemned_count];
+        evictor->condemned_count--;
+        memmove(&evictor->condemned[i], &evictor->condemned[i + 1],
+                (evictor->condemned_count - i) * sizeof(evictor->condemned[0]));
         remove_file(evictor, segment);
         any = true;
     }
@@ -392,9 +447,8 @@ static void remove_file(struct evictor *evictor, struct segment *segment)
     int fd = -1;
     uint64_t size = 0;
     segment_path(dead_path, store->segments_directory, segment->number, "dead");
-    bool ok = io_rename(store->io, segment->path, dead_path, &status) &&
-              io_sync_directory(store->io, store->segments_directory, &status) &&
-              io_open(store->io, dead_path, IO_OPEN_WRITE, &fd, &status) && io_size(store->io, fd, &size, &status);
+    bool ok =
+        io_open(store->io, dead_path, IO_OPEN_WRITE, &fd, &status) && io_size(store->io, fd, &size, &status);
     while (ok && size > 0) {
         size = size > CUT_STEP_BYTES ? size - CUT_STEP_BYTES : 0;
         ok = io_truncate(store->io, fd, size, &status);

@@ -9,6 +9,7 @@
 
 /* A FORGET on its way; frees itself. */
 struct forgetting {
+    struct store *store; /* borrowed */
     struct commit_request request;
     struct record record;
     struct bytes parts[2];
@@ -32,12 +33,21 @@ void forget_entry(struct store *store, struct commit *small_lane, const struct f
     metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
     if (forget->reason != FORGET_EVICTED)
         log_forget(forget);
+    forget_record(store, small_lane, forget);
+}
+
+void forget_record(struct store *store, struct commit *small_lane, const struct forget *forget)
+{
     struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
     if (forgetting == NULL) {
         log_not_written(&forget->digest, "no memory");
         return;
     }
     fill(forgetting, forget, clock_wall_ns(store->clock));
+    forgetting->store = store;
+    lock_acquire(&store->forget_lock);
+    store->forgets_in_flight++;
+    lock_release(&store->forget_lock);
     commit_submit(small_lane, &forgetting->request);
 }
 
@@ -82,7 +92,20 @@ static void forgotten(struct ack *ack, const struct status *result)
     struct forgetting *forgetting = CONTAINER_OF(ack, struct forgetting, request.ack);
     if (result->code != STATUS_OK)
         log_not_written(&forgetting->record.digest, result->message);
+    struct store *store = forgetting->store;
     free(forgetting);
+    lock_acquire(&store->forget_lock);
+    store->forgets_in_flight--;
+    condition_broadcast(&store->forgets_answered);
+    lock_release(&store->forget_lock);
+}
+
+void forget_wait(struct store *store)
+{
+    lock_acquire(&store->forget_lock);
+    while (store->forgets_in_flight > 0)
+        condition_wait(&store->forgets_answered, &store->forget_lock);
+    lock_release(&store->forget_lock);
 }
 
 static void log_not_written(const struct digest *digest, const char *reason)

@@ -19,4 +19,12 @@ struct forget {
  */
 void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget);
 
+/* Queues a FORGET of a record that no entry names: of a copy that came too late. */
+void forget_record(struct store *store, struct commit *small_lane, const struct forget *forget);
+
+/*
+ * Waits until every FORGET that was queued before is durable or has failed. Not for the threads that commit and acknowledge.
+ */
+void forget_wait(struct store *store);
+
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "durability/forget.h"
 #include "store/action_record.h"
 #include "store/blob_reader.h"
 #include "store/segment_contents.h"
@@ -45,6 +46,7 @@ static bool copy_chunk(struct mover *mover,
                        struct status *status);
 static void submit(struct mover *mover, struct move *move, enum lane lane, const struct moving *moving);
 static void moved(struct ack *ack, const struct status *result);
+static void forget_copy(const struct move *move);
 static void wait_for_room(struct mover *mover);
 
 bool move_identify(struct store *store,
@@ -309,6 +311,8 @@ static void moved(struct ack *ack, const struct status *result)
     if (result->code != STATUS_OK)
         log_event(LOG_LEVEL_WARN, "move_failed", "digest=%s reason=%s", digest_text(&move->record.digest, digest),
                   log_quote(&text, result->message));
+    else if (move->request.stale)
+        forget_copy(move);
     free(move->memory);
     free(move);
     lock_acquire(&mover->lock);
@@ -316,4 +320,15 @@ static void moved(struct ack *ack, const struct status *result)
     mover->in_flight_bytes -= bytes;
     condition_signal(&mover->changed);
     lock_release(&mover->lock);
+}
+
+/* The entry was forgotten while its record was being copied: whoever reads the log must not find the copy instead. */
+static void forget_copy(const struct move *move)
+{
+    const struct forget forget = {.digest = move->record.digest,
+                                  .instance = move->request.instance,
+                                  .place = move->record.place,
+                                  .kind = move->record.kind,
+                                  .reason = FORGET_EVICTED};
+    forget_record(move->mover->store, move->mover->commits[LANE_SMALL], &forget);
 }

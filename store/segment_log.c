@@ -38,9 +38,11 @@ struct segment_log {
     struct lock lock;
     struct condition changed;        /* a segment was made or could not be, or one was synced */
     struct segment *active;          /* guarded by lock, as all below; borrowed from the set */
+    bool active_is_torn;             /* a write of it was cut off: nothing more goes there */
     struct segment *spare;           /* borrowed from the set */
     struct segment_list unsynced;    /* full, with bytes that are not durable; oldest first */
     struct segment_list unsealed;    /* full and durable, without a footer */
+    bool evicting;                   /* a segment is being emptied */
     struct segment *sealing;         /* taken from unsealed by segment_log_maintain() */
     bool making;                     /* somebody makes a segment without the lock */
     int64_t retry_at_ns;             /* no new attempt to make one before */
@@ -73,7 +75,7 @@ static bool ensure_active_locked(struct segment_log *log,
                                  size_t count,
                                  struct append_outcome *outcome,
                                  struct status *status) REQUIRES(log->lock);
-static bool has_room(struct segment_log *log);
+static bool has_room_locked(struct segment_log *log) REQUIRES(log->lock);
 static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
     REQUIRES(log->lock);
 static void rotate_locked(struct segment_log *log) REQUIRES(log->lock);
@@ -190,7 +192,11 @@ static bool append_locked(struct segment_log *log,
     if (!gather_locked(log, records, count, &parts, status))
         return false;
     if (!segment_write(segment, log->parts, parts, total_bytes, status)) {
-        /* A full disk shows in a write only where allocation promises nothing; the next append writes over it. */
+        /*
+         * A full disk shows in a write only where allocation promises nothing. Whole records may lie behind the end now: nothing
+         * may be put before them, or a crash could find them behind it, newer than it.
+         */
+        log->active_is_torn = true;
         if (status->code != STATUS_RESOURCE_EXHAUSTED)
             fail_locked(log, status);
         return false;
@@ -226,7 +232,7 @@ static bool ensure_active_locked(struct segment_log *log,
     for (;;) {
         if (log->failed)
             return refuse_failed_locked(log, status);
-        if (log->active != NULL && segment_fits(log->active, total_bytes, count))
+        if (log->active != NULL && !log->active_is_torn && segment_fits(log->active, total_bytes, count))
             return true;
         if (log->active != NULL) {
             if (log->unsynced.count == UNSYNCED_SEGMENTS_MAX) {
@@ -247,7 +253,7 @@ static bool ensure_active_locked(struct segment_log *log,
             condition_wait(&log->changed, &log->lock);
             continue;
         }
-        if (!has_room(log)) {
+        if (!has_room_locked(log)) {
             if (!wait_for_room_locked(log, &waited_since_ns, status))
                 return false;
             continue;
@@ -258,10 +264,11 @@ static bool ensure_active_locked(struct segment_log *log,
 }
 
 /* May another segment be made within the capacity? */
-static bool has_room(struct segment_log *log)
+static bool has_room_locked(struct segment_log *log)
 {
+    const uint64_t over_bytes = log->evicting ? 2 * log->segment_bytes : 0;
     return log->capacity_bytes == 0 ||
-           segment_set_bytes(log->segments) + log->segment_bytes <= log->capacity_bytes;
+           segment_set_bytes(log->segments) + log->segment_bytes <= log->capacity_bytes + over_bytes;
 }
 
 static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
@@ -287,10 +294,19 @@ void segment_log_room_made(struct segment_log *log)
     lock_release(&log->lock);
 }
 
+void segment_log_set_evicting(struct segment_log *log, bool evicting)
+{
+    lock_acquire(&log->lock);
+    log->evicting = evicting;
+    condition_broadcast(&log->changed);
+    lock_release(&log->lock);
+}
+
 static void rotate_locked(struct segment_log *log)
 {
     struct segment *full = log->active;
     log->active = NULL;
+    log->active_is_torn = false;
     metrics_add(log->metrics, METRIC_SEGMENT_ROTATIONS, 1);
     log->unsynced.segments[log->unsynced.count++] = full;
     settle_synced_locked(log);
@@ -542,7 +558,7 @@ void segment_log_maintain(struct segment_log *log)
 {
     lock_acquire(&log->lock);
     struct status ignored;
-    if (log->spare == NULL && !log->making && !log->failed && has_room(log) &&
+    if (log->spare == NULL && !log->making && !log->failed && has_room_locked(log) &&
         !make_segment_locked(log, &log->spare, &ignored)) {
         /* Remembered in make_failure: an append that needs one tells its client. */
     }

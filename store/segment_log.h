@@ -91,6 +91,12 @@ struct segment_log_position segment_log_synced_position(struct segment_log *log)
 /* Tells appenders that wait that there may be room again. */
 void segment_log_room_made(struct segment_log *log);
 
+/*
+ * While a segment is being emptied the capacity may be exceeded by two: what is moved must go somewhere, and the committer
+ * that moves it must not wait for room behind others.
+ */
+void segment_log_set_evicting(struct segment_log *log, bool evicting);
+
 /* True if the segment is of no more use to the lane: full, durable, sealed or given up. */
 bool segment_log_is_done_with(struct segment_log *log, const struct segment *segment);
 

@@ -41,6 +41,8 @@ static bool look_ahead(const struct segment_walk *walk,
                        uint64_t *last_byte,
                        struct status *status);
 
+static bool is_zero_line(const uint8_t *line);
+
 bool segment_walk(struct segment_walk *walk, struct status *status)
 {
     ASSERT(walk->from >= SEGMENT_HEADER_BYTES && walk->from % RECORD_ALIGNMENT_BYTES == 0);
@@ -168,6 +170,8 @@ static bool look_ahead(const struct segment_walk *walk,
         struct bytes line;
         if (!look(window, at, RECORD_ALIGNMENT_BYTES, &line, status))
             return false;
+        if (line.length == RECORD_ALIGNMENT_BYTES && is_zero_line(line.data))
+            continue;
         for (size_t i = line.length; i > 0; i--) {
             if (line.data[i - 1] != 0) {
                 *last_byte = at + i;
@@ -191,4 +195,15 @@ static bool look_ahead(const struct segment_walk *walk,
         }
     }
     return true;
+}
+
+/* Most of what is looked at is the rest of a segment that nobody has written to. */
+static bool is_zero_line(const uint8_t *line)
+{
+    uint64_t words[RECORD_ALIGNMENT_BYTES / sizeof(uint64_t)];
+    uint64_t any = 0;
+    memcpy(words, line, sizeof(words));
+    for (size_t i = 0; i < ARRAY_LENGTH(words); i++)
+        any |= words[i];
+    return any == 0;
 }

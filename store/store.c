@@ -25,6 +25,8 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     struct store *opened = calloc(1, sizeof(*opened));
     if (opened == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a store");
+    lock_init(&opened->forget_lock, LOCK_RANK_LEAF);
+    condition_init(&opened->forgets_answered);
     opened->io = config->io;
     opened->clock = config->clock;
     opened->metrics = config->metrics;
@@ -71,6 +73,8 @@ void store_close(struct store *store)
         segment_log_free(store->logs[lane]);
     blob_table_free(store->table);
     segment_set_free(store->segments);
+    condition_destroy(&store->forgets_answered);
+    lock_destroy(&store->forget_lock);
     io_close(store->io, store->lock_fd);
     free(store->segments_directory);
     free(store->directory);
@@ -242,6 +246,7 @@ static bool open_segments(struct store *store, struct status *status)
 {
     struct found_segments found = {0};
     bool ok = io_list(store->io, store->segments_directory, collect_segment, &found, status);
+    bool removed = false;
     if (ok && found.out_of_memory)
         ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the list of segments");
     for (size_t i = 0; ok && i < found.count; i++) {
@@ -254,8 +259,11 @@ static bool open_segments(struct store *store, struct status *status)
             char path[SEGMENT_PATH_BYTES_MAX];
             segment_path(path, store->segments_directory, file->number, file->suffix);
             ok = io_unlink(store->io, path, status);
+            removed = true;
         }
     }
+    /* One that was evicted must not be back once somebody was told that its blobs are gone. */
+    ok = ok && (!removed || io_sync_directory(store->io, store->segments_directory, status));
     free(found.items);
     return ok;
 }

@@ -34,6 +34,11 @@ struct store {
     struct segment_set *segments;
     struct blob_table *table;
     struct segment_log *logs[LANE_COUNT]; /* NULL until recovery has opened them */
+
+    /* FORGETs that are submitted and not yet answered: durability/forget.h's. */
+    struct lock forget_lock;
+    struct condition forgets_answered;
+    size_t forgets_in_flight; /* guarded by forget_lock */
 };
 
 struct store_config {
