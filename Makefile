@@ -52,7 +52,12 @@ ARCHIVES := $(FOLDERS:%=$(BUILD)/lib%.a)
 
 TEST_SOURCES := $(wildcard tests/test_*.c)
 TESTS := $(TEST_SOURCES:tests/%.c=$(BUILD)/tests/%)
-TEST_HELPERS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/sim/*.c tests/support/*.c))
+# The simulated index takes the place of store/index.c, in the model alone.
+MODEL_INDEX := tests/sim/index_sim.c
+TEST_HELPERS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(MODEL_INDEX),$(wildcard tests/sim/*.c tests/support/*.c)))
+# What tests/model/world.c puts in place of waiting, chance and fresh memory.
+MODEL_WRAPPED := condition_wait condition_wait_for clock_pause getrandom mmap munmap log_event commit_submit
+MODEL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/model/*.c) $(MODEL_INDEX))
 CRASH_DRIVER := $(BUILD)/tests/crash/driver
 CRASH_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/crash/*.c))
 BENCH_SOURCES := $(wildcard bench/*.c)
@@ -89,6 +94,8 @@ help:
 	@echo 'make unit-X         build and run tests/test_X.c alone'
 	@echo 'make asan, tsan     the tests under AddressSanitizer and UBSan, or under ThreadSanitizer'
 	@echo 'make crash-kill     the server killed under load and started again, KILLS=$(KILLS) times'
+	@echo 'make crash          crash images of the simulated store with fresh seeds, for SECONDS'
+	@echo 'make mutants        breaks the code on purpose in a copy, and says which test notices'
 	@echo 'make fuzz           each fuzzer for FUZZ_SECONDS'
 	@echo 'make lint           format, clang-tidy, shellcheck, who includes whom, docs, headers compile alone'
 	@echo 'make format         clang-format -i on everything; FILES="..." for some'
@@ -126,6 +133,16 @@ crash-kill:
 	@$(call packages,build test)
 	@+$(MAKE) --no-print-directory $(parallel) VARIANT=debug all crash-driver
 	@tests/crash/run $(KILLS)
+
+# The model with seeds that nobody has tried, for SECONDS; a failure is printed with its seed.
+.PHONY: crash
+crash: $(BUILD)/tests/test_model
+	@$< --seconds $(or $(SECONDS),60) --seed $$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+
+# The code broken on purpose, in a copy: does a test notice?
+.PHONY: mutants
+mutants:
+	@.ci/mutants $(MUTANTS)
 
 .PHONY: check
 check:
@@ -202,12 +219,16 @@ $(CRASH_DRIVER): $(CRASH_OBJECTS) $(TEST_HELPERS) $(ARCHIVES)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt -lm
 
+$(BUILD)/tests/test_model: $(MODEL_OBJECTS) $(TEST_HELPERS) $(ARCHIVES)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(LDFLAGS) $(MODEL_WRAPPED:%=-Wl,--wrap=%) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt -lm
+
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(ARCHIVES)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 .PHONY: tests crash-driver benches
-tests: $(TESTS) $(CRASH_DRIVER)
+tests: $(TESTS) $(CRASH_DRIVER) $(BUILD)/tests/test_model
 crash-driver: $(CRASH_DRIVER)
 benches: $(BENCHES)
 
