@@ -1039,6 +1039,28 @@ START_TEST(index_on_a_full_disk_refuses_and_closes_without_harm)
 }
 END_TEST
 
+/*
+ * A log line that could not be written was followed by an assertion of RocksDB's, and by the end of
+ * the process: so nothing is to be written there, least of all about failures.
+ */
+START_TEST(rocksdb_keeps_no_log_whose_failed_write_would_end_the_process)
+{
+    struct status status = {0};
+    char log_path[PATH_BYTES_MAX + 8];
+    struct stat log;
+    if (!mount_small_disk("size=16m"))
+        return;
+    struct index *index = open_index();
+    const uint64_t written = write_until_full(index, &status);
+    ck_assert(!write_batch(index, written + 1, &status) || !index_flush(index, &status));
+    index_close(index);
+    snprintf(log_path, sizeof(log_path), "%s/LOG", path);
+    ck_assert_int_eq(stat(log_path, &log), 0);
+    ck_assert_int_eq(log.st_size, 0);
+    ck_assert_int_eq(umount2(directory.path, MNT_DETACH), 0);
+}
+END_TEST
+
 static void add_damage_tests(Suite *suite)
 {
     TCase *tcase = tcase_create("damage");
@@ -1091,6 +1113,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, index_is_broken_by_a_full_disk_until_it_is_opened_again);
     tcase_add_test(tcase, index_on_a_full_disk_refuses_and_closes_without_harm);
+    tcase_add_test(tcase, rocksdb_keeps_no_log_whose_failed_write_would_end_the_process);
     suite_add_tcase(suite, tcase);
     add_damage_tests(suite);
     return test_run(suite);
