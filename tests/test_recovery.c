@@ -451,6 +451,50 @@ START_TEST(one_rotten_header_in_an_unsealed_segment_costs_that_record_alone)
 }
 END_TEST
 
+/*
+ * A blob that is a piece of somebody else's segment, with sound records in it; then its own header rots, and whoever looks for
+ * the next record finds those.
+ */
+START_TEST(records_that_a_client_sent_as_bytes_are_not_taken_for_ours)
+{
+    enum { FORGED = 8, INNER_BYTES = 300 };
+    struct status status;
+    struct digest outer;
+    struct digest inner;
+    struct place place;
+    uint8_t *payload = seeded_bytes(1, INNER_BYTES);
+    const size_t stored_bytes = (size_t)record_stored_bytes(INNER_BYTES);
+    uint8_t *data = calloc(FORGED, stored_bytes);
+    ck_assert_ptr_nonnull(data);
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(payload, INNER_BYTES), &inner);
+    for (size_t i = 0; i < FORGED; i++) {
+        struct record_header header = {.magic = RECORD_MAGIC,
+                                       .version = FORMAT_VERSION,
+                                       .kind = RECORD_BLOB,
+                                       .digest_function = inner.function,
+                                       .seq = 10 + i,
+                                       .payload_bytes = INNER_BYTES,
+                                       .blob_size = INNER_BYTES,
+                                       .digest_bytes = inner.hash_length,
+                                       .payload_crc32c = crc32c(0, bytes_of(payload, INNER_BYTES))};
+        memcpy(header.digest, inner.hash, sizeof(header.digest));
+        record_header_seal(&header, 0x1234567890);
+        memcpy(data + i * stored_bytes, &header, sizeof(header));
+        memcpy(data + i * stored_bytes + sizeof(header), payload, INNER_BYTES);
+    }
+    ck_assert(store_rig_put(&rig, bytes_of(data, FORGED * stored_bytes), &outer, &status));
+    struct store *store = durability_store(rig.durability);
+    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &outer), false, &place));
+    store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
+    rot(place.segment, place.offset + 20);
+    store_rig_open(&rig);
+    ck_assert(!store_rig_has(&rig, &outer));
+    ck_assert(!store_rig_has(&rig, &inner));
+    free(data);
+    free(payload);
+}
+END_TEST
+
 START_TEST(a_segment_cut_short_is_reported_missing_and_the_store_starts)
 {
     struct digest digests[100];
@@ -538,6 +582,7 @@ int main(void)
     tcase_add_test(simulated, one_rotten_header_costs_that_record_alone);
     tcase_add_test(simulated, one_rotten_payload_in_an_unsealed_segment_costs_that_record_alone);
     tcase_add_test(simulated, one_rotten_header_in_an_unsealed_segment_costs_that_record_alone);
+    tcase_add_test(simulated, records_that_a_client_sent_as_bytes_are_not_taken_for_ours);
     suite_add_tcase(suite, simulated);
     TCase *real = tcase_create("real disk");
     tcase_set_timeout(real, 120);

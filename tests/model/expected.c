@@ -9,7 +9,7 @@
 #include "base/crc32c.h"
 #include "store/blob_reader.h"
 
-enum { FORGED_RECORDS = 3, FORGED_EVERY = 24 };
+enum { FORGED_RECORDS = 5, FORGED_EVERY = 8 };
 
 static size_t random_length(struct prng *prng, size_t number);
 static void fill(uint8_t *data, size_t length, struct prng *prng);
