@@ -24,7 +24,7 @@
 
 /*
  * Announced in Capabilities: leaves room for some 5,000 entries of overhead in receivers that take
- * 4 MiB (CLIENTS, decision 6).
+ * 4 MiB (docs/protocol.md, decision 6).
  */
 #define LIMIT_BATCH_TOTAL_BYTES 3670016
 /*
@@ -62,7 +62,7 @@
 #define LIMIT_COMMIT_BYTES (4 * MIB)
 #define LIMIT_COMMIT_RECORDS 512
 /*
- * How long a round waits for more once more than one waits. Longer always lost (STORAGE section 2).
+ * How long a round waits for more once more than one waits. Longer always lost (docs/decisions/0001).
  */
 #define LIMIT_COMMIT_WINDOW_NS (100 * 1000)
 /*

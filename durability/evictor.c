@@ -11,7 +11,7 @@
 #include "store/evict_plan.h"
 #include "store/segment_contents.h"
 
-/* The file of a dead segment is cut so much at a time: freeing 1 GiB at once stalls commits (STORAGE section 1.4). */
+/* The file of a dead segment is cut so much at a time: freeing 1 GiB at once stalls commits (docs/decisions/0003). */
 #define CUT_STEP_BYTES (16 * MIB)
 #define CUT_PAUSE_NS (5 * NS_PER_MS)
 

@@ -2,7 +2,7 @@
 /*
  * A stored ActionResult as it is sent: byte for byte what the client stored, with what was asked
  * for put inline and with execution_metadata there in any case, because some clients cannot read a
- * result without it (CLIENTS, surprise 8).
+ * result without it (docs/protocol.md, decision 17).
  */
 #ifndef VARVE_SERVER_ACTION_ANSWER_H
 #define VARVE_SERVER_ACTION_ANSWER_H

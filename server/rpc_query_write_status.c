@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * google.bytestream.ByteStream/QueryWriteStatus: how far an upload has come. What nobody knows of has come to 0, and is no error:
- * Bazel 5 and later give an upload up when they are told NOT_FOUND (CLIENTS, decision 3).
+ * Bazel 5 and later give an upload up when they are told NOT_FOUND (docs/protocol.md, decision 3).
  */
 #include "proto/hot_messages.h"
 #include "server/byte_stream.h"

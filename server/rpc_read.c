@@ -325,7 +325,7 @@ static bool damaged(struct server *server,
     return not_there(digest, status);
 }
 
-/* Nobody resumes after NOT_FOUND, and nobody takes what was sent for the whole (CLIENTS, decision 12). */
+/* Nobody resumes after NOT_FOUND, and nobody takes what was sent for the whole (docs/protocol.md, decision 12). */
 static void fail(struct call *call, struct read_state *read, struct status *status)
 {
     if (read->sent && status->code == STATUS_NOT_FOUND)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ActionCache.UpdateActionResult: stores the client's bytes of the result, unknown fields and all.
- * What it names may still be missing; that is looked at when it is asked for (CLIENTS, decision 9).
+ * What it names may still be missing; that is looked at when it is asked for (docs/protocol.md, decision 9).
  * The last writer wins.
  */
 #include <inttypes.h>

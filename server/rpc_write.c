@@ -444,7 +444,7 @@ static void committed(struct call *call, void *state)
         fail(write, UPLOAD_DROP, &write->result);
         return;
     }
-    /* What was compressed: so many bytes as came. Newest siso alone compares it with the blob's size (CLIENTS, decision 1). */
+    /* What was compressed: so many bytes as came. Newest siso alone compares it with the blob's size (docs/protocol.md, decision 1). */
     const bool plain = write->name.compressor == COMPRESSOR_IDENTITY ||
                        bytes_equal_string(call_tool_name(call), "siso");
     answer(write, plain ? write->name.digest.size_bytes : (int64_t)write->next_offset);

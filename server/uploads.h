@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Unfinished ByteStream uploads. An upload is known by (instance, uuid, compressor, digest), because clients use one uuid for all
- * their blobs (CLIENTS, decision 4), and outlives its stream by `keep` so that it can be resumed: if it is of a blob of the large
+ * their blobs (docs/protocol.md, decision 4), and outlives its stream by `keep` so that it can be resumed: if it is of a blob of the large
  * lane and not compressed. All others begin again at 0.
  *
  * Of several uploads of one digest the first leads; the others wait, having read one message, as long as the leader makes

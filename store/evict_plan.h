@@ -4,7 +4,7 @@
  * clock. The simulator in bench/ links this file.
  *
  * Segments die oldest first; a blob that was used since it was written is moved, most recently used first, up to a budget, so that
- * the segments behave as well as an exact LRU list (STORAGE section 5). What was vouched for is moved whatever the budget.
+ * the segments behave as well as an exact LRU list (docs/decisions/0003). What was vouched for is moved whatever the budget.
  */
 #ifndef VARVE_STORE_EVICT_PLAN_H
 #define VARVE_STORE_EVICT_PLAN_H

@@ -39,7 +39,7 @@ enum {
     MANIFEST_CHUNK_BYTES = 24,
 };
 
-/* The two lanes: a stream of large blobs never delays a commit of small ones (STORAGE section 1.4). */
+/* The two lanes: a stream of large blobs never delays a commit of small ones (docs/decisions/0001). */
 enum lane { LANE_SMALL = 0, LANE_LARGE = 1, LANE_COUNT = 2 };
 const char *lane_name(enum lane lane); /* "small", "large" */
 
