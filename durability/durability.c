@@ -17,6 +17,8 @@ struct durability {
     struct indexer *indexer;
     struct commit *commits[LANE_COUNT];
     struct evictor *evictor;
+    void (*on_failure)(void *argument, enum lane lane, const struct status *why); /* may be NULL */
+    void *on_failure_argument;                                                    /* borrowed */
 
     struct thread commit_threads[LANE_COUNT];
     struct thread ack_thread;
@@ -31,11 +33,8 @@ struct durability {
     bool stopping;   /* guarded by lock */
 };
 
-static bool open_parts(struct durability *durability,
-                       void (*on_failure)(void *argument, enum lane lane, const struct status *why),
-                       void *on_failure_argument,
-                       struct recovery_report *report,
-                       struct status *status);
+static bool open_parts(struct durability *durability, struct recovery_report *report, struct status *status);
+static void on_lane_failure(void *argument, enum lane lane, const struct status *why);
 static bool start_threads(struct durability *durability, struct status *status);
 static void log_report(const struct store *store, const struct recovery_report *report);
 static void on_log_event(void *argument, bool sync_wanted, enum lane lane);
@@ -61,8 +60,10 @@ bool durability_open(const struct store_config *config,
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to open a store");
     lock_init(&opened->lock, LOCK_RANK_LEAF);
     condition_init(&opened->maintenance_wanted);
+    opened->on_failure = on_failure;
+    opened->on_failure_argument = on_failure_argument;
     if (!store_open(config, &opened->store, status) ||
-        !open_parts(opened, on_failure, on_failure_argument, report, status) || !start_threads(opened, status)) {
+        !open_parts(opened, report, status) || !start_threads(opened, status)) {
         durability_close(opened);
         return false;
     }
@@ -71,11 +72,7 @@ bool durability_open(const struct store_config *config,
     return true;
 }
 
-static bool open_parts(struct durability *durability,
-                       void (*on_failure)(void *argument, enum lane lane, const struct status *why),
-                       void *on_failure_argument,
-                       struct recovery_report *report,
-                       struct status *status)
+static bool open_parts(struct durability *durability, struct recovery_report *report, struct status *status)
 {
     struct store *store = durability->store;
     char *index_path = NULL;
@@ -95,8 +92,8 @@ static bool open_parts(struct durability *durability,
             .lane = lane,
             .acker = durability->acker,
             .indexer = durability->indexer,
-            .on_failure = on_failure,
-            .on_failure_argument = on_failure_argument,
+            .on_failure = on_lane_failure,
+            .on_failure_argument = durability,
         };
         ok = commit_new(&config, &durability->commits[lane], status);
         if (ok)
@@ -108,6 +105,18 @@ static bool open_parts(struct durability *durability,
         .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
     };
     return ok && evictor_new(&evict, &durability->evictor, status);
+}
+
+/* Of the committer whose lane failed. Nobody trusts the disk any more: the other lane takes nothing either. */
+static void on_lane_failure(void *argument, enum lane lane, const struct status *why)
+{
+    struct durability *durability = argument;
+    for (enum lane other = LANE_SMALL; other < LANE_COUNT; other++) {
+        if (other != lane)
+            segment_log_refuse(durability->store->logs[other], why);
+    }
+    if (durability->on_failure != NULL)
+        durability->on_failure(durability->on_failure_argument, lane, why);
 }
 
 static bool start_threads(struct durability *durability, struct status *status)

@@ -61,6 +61,7 @@ struct segment_log {
 struct append_outcome {
     bool rotated;
     bool sync_wanted;
+    bool failed; /* the lane, by this append */
 };
 
 static const uint8_t PADDING[RECORD_ALIGNMENT_BYTES];
@@ -161,7 +162,8 @@ bool segment_log_append(struct segment_log *log,
     lock_release(&log->lock);
     if (log->hook != NULL && outcome.rotated)
         log->hook(log->hook_argument, false);
-    if (log->hook != NULL && outcome.sync_wanted)
+    /* After a failure too: the committer, which meets it then, tells everybody. */
+    if (log->hook != NULL && (outcome.sync_wanted || outcome.failed))
         log->hook(log->hook_argument, true);
     return ok;
 }
@@ -197,7 +199,8 @@ static bool append_locked(struct segment_log *log,
          * may be put before them, or a crash could find them behind it, newer than it.
          */
         log->active_is_torn = true;
-        if (status->code != STATUS_RESOURCE_EXHAUSTED)
+        outcome->failed = status->code != STATUS_RESOURCE_EXHAUSTED;
+        if (outcome->failed)
             fail_locked(log, status);
         return false;
     }
@@ -524,6 +527,17 @@ static void fail_locked(struct segment_log *log, const struct status *why)
     log->why = *why;
     metrics_add(log->metrics, METRIC_SEGMENT_SYNC_FAILURES, 1);
     condition_broadcast(&log->changed);
+}
+
+void segment_log_refuse(struct segment_log *log, const struct status *why)
+{
+    lock_acquire(&log->lock);
+    if (!log->failed) {
+        log->failed = true;
+        log->why = *why;
+        condition_broadcast(&log->changed);
+    }
+    lock_release(&log->lock);
 }
 
 static bool refuse_failed_locked(struct segment_log *log, struct status *status)

@@ -100,6 +100,12 @@ void segment_log_set_evicting(struct segment_log *log, bool evicting);
 /* True if the segment is of no more use to the lane: full, durable, sealed or given up. */
 bool segment_log_is_done_with(struct segment_log *log, const struct segment *segment);
 
+/*
+ * Refuses appends and syncs from now on, as if one of its own had failed: for a store whose other lane did. What is
+ * being synced meanwhile may still become durable. Any thread.
+ */
+void segment_log_refuse(struct segment_log *log, const struct status *why);
+
 /* True once a write or sync failed; *status (may be NULL) says why. */
 bool segment_log_failed(struct segment_log *log, struct status *status);
 

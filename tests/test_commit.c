@@ -139,6 +139,53 @@ START_TEST(a_failed_sync_is_never_turned_into_ok)
 }
 END_TEST
 
+/* The upload fails before it comes to a commit: the store said nothing until somebody else's did. */
+START_TEST(a_chunk_that_cannot_be_written_makes_the_store_read_only_at_once)
+{
+    enum { LARGE = 3500000 };
+    uint8_t *data = seeded_bytes(6, LARGE);
+    struct digest digest;
+    struct status status = {0};
+    until_segments_are_made();
+    io_sim_fail(rig.sim, IO_SIM_PWRITEV, 1, EIO, IO_SIM_ONCE);
+    ck_assert(!store_rig_put(&rig, bytes_of(data, LARGE), &digest, &status));
+    for (int i = 0; i < 500 && metrics_get(&rig.metrics, METRIC_READ_ONLY) == 0; i++)
+        clock_pause(10 * NS_PER_MS);
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_READ_ONLY), 1);
+    ck_assert(durability_failed(rig.durability, &status));
+    ck_assert(!store_rig_put(&rig, bytes_of(data, 100), &digest, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    free(data);
+}
+END_TEST
+
+/* Each lane fails in turn: a store that is read-only took blobs of the other lane all the same. */
+START_TEST(no_lane_takes_anything_once_a_sync_of_either_has_failed)
+{
+    enum { SMALL = 1000, LARGE = 1500000 };
+    const size_t failing = _i == 0 ? SMALL : LARGE;
+    const size_t other = _i == 0 ? LARGE : SMALL;
+    uint8_t *data = seeded_bytes(5, LARGE);
+    struct digest digest;
+    struct status status = {0};
+    until_segments_are_made();
+    io_sim_fail(rig.sim, IO_SIM_SYNC, 1, EIO, IO_SIM_ONCE);
+    ck_assert(!store_rig_put(&rig, bytes_of(data, failing), &digest, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    for (int i = 0; i < 2; i++) {
+        status.code = STATUS_OK;
+        ck_assert(!store_rig_put(&rig, bytes_of(data, other), &digest, &status));
+        ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+        ck_assert(!store_rig_has(&rig, &digest));
+    }
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_RANDOM);
+    store_rig_open(&rig);
+    ck_assert(store_rig_put(&rig, bytes_of(data, other), &digest, &status));
+    ck_assert(store_rig_put(&rig, bytes_of(data, failing), &digest, &status));
+    free(data);
+}
+END_TEST
+
 /* After a failed write-back the page cache shows what the disk does not have; the process is killed, the machine stays up. */
 START_TEST(pages_that_a_failed_sync_left_are_not_believed_after_a_restart)
 {
@@ -337,6 +384,8 @@ int main(void)
     tcase_add_test(tests, uploads_one_after_the_other_take_a_sync_each);
     tcase_add_test(tests, an_acknowledged_blob_survives_a_power_cut_right_after);
     tcase_add_test(tests, a_failed_sync_is_never_turned_into_ok);
+    tcase_add_test(tests, a_chunk_that_cannot_be_written_makes_the_store_read_only_at_once);
+    tcase_add_loop_test(tests, no_lane_takes_anything_once_a_sync_of_either_has_failed, 0, 2);
     tcase_add_test(tests, pages_that_a_failed_sync_left_are_not_believed_after_a_restart);
     tcase_add_test(tests, what_is_appended_during_a_sync_is_not_covered_by_it);
     tcase_add_test(tests, nothing_is_visible_before_it_is_durable);
