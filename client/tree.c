@@ -47,6 +47,7 @@ struct level {
     dev_t device;
     ino_t inode;
     bool through_link;  /* ".." does not lead to the parent */
+    bool left_out;      /* it could not be listed, and that is no problem */
     size_t path_length; /* of the walk's path up to this directory */
 
     struct name *names; /* owned; sorted by what is stored */
@@ -111,7 +112,7 @@ static void level_free(struct level *level);
 static bool push_name(struct walk *walk, const char *name, struct status *status);
 static void pop_name(struct walk *walk);
 static void problem(struct walk *walk, const char *name, const char *what);
-static void unreadable(struct walk *walk, const char *name, int error_number);
+static bool unreadable(struct walk *walk, const char *name, int error_number);
 static void special(struct walk *walk, const char *name, const char *what);
 static void say_of(const struct walk *walk,
                    const char *name,
@@ -190,6 +191,8 @@ static bool step(struct walk *walk, struct status *status)
         return visit_name(walk, &level->names[level->next_name++], status);
 
     struct digest digest;
+    if (level->left_out)
+        return back_to_parent(walk, status);
     if (!leave(walk, &digest, status) || !back_to_parent(walk, status))
         return false;
     struct level *parent = walk->level;
@@ -257,7 +260,7 @@ static bool list_names(struct walk *walk, struct level *level, struct status *st
     const int fd = openat(level->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
     if (stream == NULL) {
-        unreadable(walk, NULL, errno);
+        level->left_out = unreadable(walk, NULL, errno) && level->parent != NULL;
         if (fd >= 0)
             close(fd);
         return true;
@@ -622,19 +625,21 @@ static void problem(struct walk *walk, const char *name, const char *what)
     walk->visitor->problem(walk->visitor->argument, &status);
 }
 
-static void unreadable(struct walk *walk, const char *name, int error_number)
+/* True when it is left out, and no problem. */
+static bool unreadable(struct walk *walk, const char *name, int error_number)
 {
     const char *what = strerrordesc_np(error_number);
     if ((error_number != EACCES && error_number != EPERM) ||
         (walk->options & TREE_SKIP_UNREADABLE) == 0) {
         problem(walk, name, what);
-        return;
+        return false;
     }
     struct status status = {0};
     say_of(walk, name, what, &status);
     walk->totals->skipped_unreadable++;
     if (walk->visitor->skipped != NULL)
         walk->visitor->skipped(walk->visitor->argument, &status);
+    return true;
 }
 
 static void special(struct walk *walk, const char *name, const char *what)

@@ -21,6 +21,12 @@ struct fake_blob {
     uint8_t *data; /* size + 1 bytes */
 };
 
+/* A blob that a call is storing. */
+struct fake_storing {
+    struct fake_storing *next;
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+};
+
 static void serve(void *argument, struct fake_call *call);
 static void serve_method(struct fake_cas *cas,
                          struct fake_call *call,
@@ -108,7 +114,8 @@ static void serve_method(struct fake_cas *cas,
         fake_call_hang(call);
     } else if (planned && fault->kind == FAKE_FAULT_STATUS &&
                (!stream || fault->after_bytes == 0)) {
-        fake_call_finish(call, fault->code, "as the test wants", NULL);
+        fake_call_finish(call, fault->code, fault->text != NULL ? fault->text : "as the test wants",
+                         NULL);
     } else if (planned && strcmp(method, "Read") != 0 &&
                (fault->kind == FAKE_FAULT_MALFORMED || fault->kind == FAKE_FAULT_OVERSIZED ||
                 fault->kind == FAKE_FAULT_EMPTY)) {
@@ -146,7 +153,8 @@ static bool take_fault(struct fake_cas *cas, const char *method, struct fake_fau
     pthread_mutex_lock(&cas->mutex);
     for (size_t i = 0; i < FAKE_FAULTS_MAX && !found; i++) {
         struct fake_fault *planned = &cas->faults[i];
-        if (planned->method == NULL || strcmp(planned->method, method) != 0 || planned->times == 0)
+        if (planned->method == NULL || strcmp(planned->method, method) != 0 ||
+            planned->times == 0 || planned->kind == FAKE_FAULT_ONE_ENTRY)
             continue;
         if (planned->skip > 0) {
             planned->skip--;
@@ -256,6 +264,64 @@ static void serve_find_missing(struct fake_cas *cas, struct fake_call *call)
     protobuf_c_message_free_unpacked(&request->base, NULL);
 }
 
+/* From when a call has a blob to when it has answered. */
+static void storing(struct fake_cas *cas, const char *hex)
+{
+    struct fake_storing *mine = calloc(1, sizeof(*mine));
+    ASSERT(mine != NULL);
+    snprintf(mine->hex, sizeof(mine->hex), "%s", hex);
+    pthread_mutex_lock(&cas->mutex);
+    for (const struct fake_storing *other = cas->storing; other != NULL; other = other->next)
+        cas->meetings += strcmp(other->hex, hex) == 0;
+    mine->next = cas->storing;
+    cas->storing = mine;
+    pthread_mutex_unlock(&cas->mutex);
+}
+
+static void stored(struct fake_cas *cas, const char *hex)
+{
+    pthread_mutex_lock(&cas->mutex);
+    struct fake_storing **at = &cas->storing;
+    while (*at != NULL && strcmp((*at)->hex, hex) != 0)
+        at = &(*at)->next;
+    struct fake_storing *mine = *at;
+    if (mine != NULL)
+        *at = mine->next;
+    pthread_mutex_unlock(&cas->mutex);
+    free(mine);
+}
+
+/* Of ONE_ENTRY: OK when there is none for it. */
+static enum status_code take_entry_fault(struct fake_cas *cas, const char *method, const char *hex)
+{
+    enum status_code code = STATUS_OK;
+    pthread_mutex_lock(&cas->mutex);
+    for (size_t i = 0; i < FAKE_FAULTS_MAX && code == STATUS_OK; i++) {
+        struct fake_fault *planned = &cas->faults[i];
+        if (planned->method == NULL || strcmp(planned->method, method) != 0 ||
+            planned->kind != FAKE_FAULT_ONE_ENTRY || planned->times == 0 ||
+            strcmp(planned->digest_hex, hex) != 0)
+            continue;
+        planned->times--;
+        code = planned->code;
+    }
+    pthread_mutex_unlock(&cas->mutex);
+    return code;
+}
+
+/* A status that ends inside its first number, as an unknown field for protobuf-c. */
+static ProtobufCMessageUnknownField *bad_status(unsigned tag)
+{
+    static uint8_t bytes[] = {2, 0x08, 0xff};
+    static ProtobufCMessageUnknownField fields[8];
+    ProtobufCMessageUnknownField *field = &fields[tag % 8];
+    *field = (ProtobufCMessageUnknownField){.tag = tag,
+                                            .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
+                                            .len = sizeof(bytes),
+                                            .data = bytes};
+    return field;
+}
+
 /* Stores a whole blob after looking at it, as a server must. */
 static enum status_code store(struct fake_cas *cas,
                               const char *hex,
@@ -302,6 +368,10 @@ static void serve_batch_update(struct fake_cas *cas,
         protobuf_c_message_free_unpacked(&request->base, NULL);
         return;
     }
+    for (size_t i = 0; i < request->n_requests; i++)
+        storing(cas, request->requests[i]->digest->hash);
+    if (cas->store_pause_ms > 0)
+        usleep(cas->store_pause_ms * 1000);
     REAPI(BatchUpdateBlobsResponse)
     response = BUILD__BAZEL__REMOTE__EXECUTION__V2__BATCH_UPDATE_BLOBS_RESPONSE__INIT;
     REAPI(BatchUpdateBlobsResponse__Response) *entries =
@@ -317,12 +387,26 @@ static void serve_batch_update(struct fake_cas *cas,
         google__rpc__status__init(&statuses[i]);
         entries[i].digest = blob->digest;
         entries[i].status = &statuses[i];
-        statuses[i].code = fault_hits(fault, FAKE_FAULT_ENTRY, blob->digest->hash)
-                               ? (int32_t)fault->code
-                               : (int32_t)store(cas, blob->digest->hash, blob->digest->size_bytes,
-                                                bytes_of(blob->data.data, blob->data.len));
         response.responses[response.n_responses++] = &entries[i];
+        if (fault_hits(fault, FAKE_FAULT_BAD_STATUS, blob->digest->hash)) {
+            entries[i].status = NULL;
+            entries[i].base.n_unknown_fields = 1;
+            entries[i].base.unknown_fields = bad_status(2);
+            continue;
+        }
+        const enum status_code code = take_entry_fault(cas, "BatchUpdateBlobs", blob->digest->hash);
+        if (code != STATUS_OK)
+            statuses[i].code = (int32_t)code;
+        else if (fault_hits(fault, FAKE_FAULT_ENTRY, blob->digest->hash))
+            statuses[i].code = (int32_t)fault->code;
+        else
+            statuses[i].code = (int32_t)store(cas, blob->digest->hash, blob->digest->size_bytes,
+                                              bytes_of(blob->data.data, blob->data.len));
+        if (fault_hits(fault, FAKE_FAULT_NO_STATUS, blob->digest->hash))
+            entries[i].status = NULL;
     }
+    for (size_t i = 0; i < request->n_requests; i++)
+        stored(cas, request->requests[i]->digest->hash);
     reply_with(call, &response.base);
     free(response.responses);
     free(statuses);
@@ -355,7 +439,12 @@ static void serve_batch_read(struct fake_cas *cas,
         entries[i].status = &statuses[i];
         pthread_mutex_lock(&cas->mutex);
         const struct fake_blob *blob = find_locked(cas, digest->hash);
-        if (fault_hits(fault, FAKE_FAULT_ENTRY, digest->hash))
+        pthread_mutex_unlock(&cas->mutex);
+        const enum status_code code = take_entry_fault(cas, "BatchReadBlobs", digest->hash);
+        pthread_mutex_lock(&cas->mutex);
+        if (code != STATUS_OK)
+            statuses[i].code = (int32_t)code;
+        else if (fault_hits(fault, FAKE_FAULT_ENTRY, digest->hash))
             statuses[i].code = (int32_t)fault->code;
         else if (blob == NULL || blob->have != blob->size)
             statuses[i].code = STATUS_NOT_FOUND;
@@ -434,7 +523,11 @@ static bool take_write(struct fake_cas *cas,
     const bool whole = blob->have == blob->size;
     pthread_mutex_unlock(&cas->mutex);
 
-    const bool cut = fault->method != NULL && *came >= fault->after_bytes;
+    const bool cut = fault->method != NULL && *came >= fault->after_bytes &&
+                     (fault->kind == FAKE_FAULT_STATUS || fault->kind == FAKE_FAULT_EARLY_END);
+    /* Before the answer is out: the client may send it again as soon as it has that. */
+    if (was_there || !fits || cut || (request->finish_write && whole))
+        stored(cas, hex);
     if (was_there) {
         finish_write(call, (int64_t)data.length);
     } else if (!fits) {
@@ -471,6 +564,7 @@ static void serve_write(struct fake_cas *cas,
         uint8_t *message;
         size_t length;
         if (!fake_call_receive(call, &message, &length)) {
+            stored(cas, hex);
             fake_call_finish(call, STATUS_CANCELLED, "the stream ended early", NULL);
             return;
         }
@@ -481,6 +575,14 @@ static void serve_write(struct fake_cas *cas,
         Google__Bytestream__WriteRequest *request =
             google__bytestream__write_request__unpack(NULL, length, message);
         ASSERT(request != NULL);
+        if (hex[0] == '\0') {
+            size_t size;
+            parse_name(request->resource_name, hex, &size);
+            storing(cas, hex);
+            hex[0] = '\0';
+            if (cas->store_pause_ms > 0)
+                usleep(cas->store_pause_ms * 1000);
+        }
         more = take_write(cas, call, fault, request, hex, &came);
         google__bytestream__write_request__free_unpacked(request, NULL);
         free(message);

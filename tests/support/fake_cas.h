@@ -24,7 +24,10 @@ enum fake_fault_kind {
     FAKE_FAULT_EARLY_END,      /* OK after after_bytes; Write: as committed_size */
     FAKE_FAULT_ENTRY,          /* batches: entries of `digest_hex` (NULL: every one) get `code` */
     FAKE_FAULT_TWICE,          /* BatchReadBlobs: entries come a second time, with `code` */
-    FAKE_FAULT_NO_ENTRY,       /* batches: nothing is said of them */
+    FAKE_FAULT_NO_ENTRY,       /* batches: nothing is said of them, and nothing is stored */
+    FAKE_FAULT_NO_STATUS,      /* BatchUpdateBlobs: stored, and the entry has no status */
+    FAKE_FAULT_BAD_STATUS,     /* batches: the entry's status is no protobuf; nothing is stored */
+    FAKE_FAULT_ONE_ENTRY, /* batches: as ENTRY, beside others; `times` counts entries, not calls */
 };
 
 struct fake_fault {
@@ -35,6 +38,7 @@ struct fake_fault {
     const char *digest_hex; /* NULL: any */
     unsigned skip;          /* so many calls go well first */
     unsigned times;         /* so many then fail; 0: none (any more) */
+    const char *text;       /* STATUS: what it says; NULL: something */
 };
 
 enum { FAKE_FAULTS_MAX = 8, FAKE_METHODS_MAX = 16 };
@@ -47,6 +51,7 @@ struct fake_cas {
     bool no_capabilities;          /* GetCapabilities is UNIMPLEMENTED */
     bool no_query;                 /* QueryWriteStatus is UNIMPLEMENTED */
     unsigned answer_pause_ms;      /* before each answer, so that calls are in flight together */
+    unsigned store_pause_ms; /* while a call has blobs to store, so that two of one would meet */
 
     struct fake_server *server;
     pthread_mutex_t mutex;
@@ -56,8 +61,10 @@ struct fake_cas {
         unsigned calls, live, live_max;
     } counts[FAKE_METHODS_MAX];
     uint64_t largest_message_bytes;
-    uint64_t write_bytes; /* data that came by Write */
-    unsigned duplicates;  /* blobs that came though they were there */
+    uint64_t write_bytes;         /* data that came by Write */
+    unsigned duplicates;          /* blobs that came though they were there */
+    struct fake_storing *storing; /* blobs that calls are storing right now */
+    unsigned meetings;            /* of two calls that were storing one blob at once */
     uint8_t request_metadata[1024];
     size_t request_metadata_length;
 };
