@@ -64,6 +64,7 @@ static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *s
 static void mark_dead_segments(struct indexer *indexer);
 static void lose_index(struct indexer *indexer, const struct status *why);
 static bool regain_index(struct indexer *indexer);
+static void drop_caught_up(struct indexer *indexer);
 static bool catch_up(struct indexer *indexer, struct status *status);
 static bool catch_up_lane(struct indexer *indexer,
                           enum lane lane,
@@ -304,10 +305,32 @@ static bool regain_index(struct indexer *indexer)
         lose_index(indexer, &status);
         return false;
     }
+    drop_caught_up(indexer);
     indexer->behind = false;
     log_event(LOG_LEVEL_INFO, "index_regained", "small_seq=%" PRIu64 " large_seq=%" PRIu64,
               indexer->checkpoint.lanes[LANE_SMALL].seq, indexer->checkpoint.lanes[LANE_LARGE].seq);
     return true;
+}
+
+/* Blocks that wait and are in the index already: it must not go back to them. */
+static void drop_caught_up(struct indexer *indexer)
+{
+    lock_acquire(&indexer->lock);
+    struct block **link = &indexer->first;
+    indexer->last = NULL;
+    while (*link != NULL) {
+        struct block *const block = *link;
+        if (block->position.seq > indexer->checkpoint.lanes[block->lane].seq) {
+            indexer->last = block;
+            link = &block->next;
+            continue;
+        }
+        *link = block->next;
+        indexer->queued -= block->count;
+        free(block);
+    }
+    metrics_set(indexer->store->metrics, METRIC_INDEX_QUEUE, (int64_t)indexer->queued);
+    lock_release(&indexer->lock);
 }
 
 static bool catch_up(struct indexer *indexer, struct status *status)

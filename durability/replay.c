@@ -24,6 +24,12 @@ struct walk_context {
 };
 
 static bool replay_segment(struct replay *replay, struct segment *segment, struct status *status);
+static bool find_seq_limit(struct replay *replay,
+                           const struct segment *segment,
+                           uint64_t *limit,
+                           struct status *status);
+static uint64_t known_end(const struct replay *replay, const struct segment *segment);
+static bool first_seq(struct segment *segment, uint64_t *seq, struct status *status);
 static bool replay_footer(struct replay *replay,
                           struct segment *segment,
                           const struct footer_entry *entries,
@@ -50,8 +56,13 @@ static bool tell(struct replay *replay,
                  uint64_t payload_bytes,
                  struct status *status);
 static bool remember_chunk(struct replay_walked *walked, uint64_t offset, struct status *status);
-static bool chunks_survived(const struct replay *replay, struct bytes manifest);
-static bool chunk_survived(const struct replay *replay, uint64_t packed);
+static bool chunks_survived(const struct replay *replay, const struct digest *digest, struct bytes manifest);
+static bool chunk_survived(const struct replay *replay,
+                           const struct digest *digest,
+                           const struct manifest_chunk *chunk);
+static bool chunk_is_there(const struct replay *replay,
+                           const struct digest *digest,
+                           const struct manifest_chunk *chunk);
 static bool list_add(struct segment ***list, size_t *count, struct segment *segment, struct status *status);
 static void log_tail(const struct segment *segment, const struct segment_walk *walk);
 
@@ -130,7 +141,7 @@ static bool replay_footer(struct replay *replay,
             break;
         replay->records++;
         const bool whole = entry->kind == RECORD_ACTION || entry->kind == RECORD_FORGET ||
-                           !footer_entry_digest(entry, &digest);
+                           entry->kind == RECORD_MANIFEST || !footer_entry_digest(entry, &digest);
         if (entry->kind == RECORD_CHUNK)
             continue;
         if (whole) {
@@ -147,7 +158,7 @@ static bool replay_footer(struct replay *replay,
     return true;
 }
 
-/* A record whose key is in its payload. One that is damaged is left out: that record alone is lost. */
+/* A record of which more than its name counts. One that is damaged is left out: that record alone is lost. */
 static bool replay_footed_record(struct replay *replay,
                                  struct segment *segment,
                                  uint64_t offset,
@@ -164,8 +175,12 @@ static bool replay_footed_record(struct replay *replay,
     if (segment_read_record(segment, offset, capacity, memory, capacity, &header, &payload, status)) {
         struct digest digest;
         record_header_digest(&header, &digest);
-        ok = tell(replay, &digest, (enum record_kind)header.kind,
-                  (struct place){.segment = segment->number, .offset = offset}, payload, payload_bytes, status);
+        if (header.kind == RECORD_MANIFEST && !chunks_survived(replay, &digest, payload))
+            replay->incomplete++;
+        else
+            ok = tell(replay, &digest, (enum record_kind)header.kind,
+                      (struct place){.segment = segment->number, .offset = offset}, payload, payload_bytes,
+                      status);
     } else if (status->code == STATUS_DATA_LOSS || status->code == STATUS_RESOURCE_EXHAUSTED) {
         replay->damaged++;
     } else {
@@ -185,13 +200,17 @@ static bool replay_walk(struct replay *replay, struct segment *segment, uint64_t
     struct replay_walked *walked = &grown[replay->walked_count++];
     *walked = (struct replay_walked){.segment = segment->number, .from = from};
 
+    uint64_t seq_limit = 0;
+    if (!find_seq_limit(replay, segment, &seq_limit, status))
+        return false;
     struct walk_context context = {.replay = replay, .segment = segment, .walked = walked};
     const bool last = replay->to != NULL && segment->number == replay->to->place.segment;
     struct segment_walk walk = {
         .segment = segment,
         .from = from,
-        .to = last ? replay->to->place.offset : 0,
+        .to = last ? replay->to->place.offset : known_end(replay, segment),
         .expected_seq = from != SEGMENT_HEADER_BYTES ? replay->from.seq : 0,
+        .seq_limit = seq_limit,
         .each = on_record,
         .argument = &context,
     };
@@ -220,6 +239,50 @@ static bool replay_walk(struct replay *replay, struct segment *segment, uint64_t
     return list_add(&replay->unsealed, &replay->unsealed_count, segment, status);
 }
 
+/* While the lane is open, the end of a segment that it has left; 0: it must be found. */
+static uint64_t known_end(const struct replay *replay, const struct segment *segment)
+{
+    return replay->settle || segment->end == SEGMENT_HEADER_BYTES ? 0 : segment->end;
+}
+
+/*
+ * The seq that the lane's next segment begins with. A write that was cut off leaves records behind the end of its segment,
+ * which the next segment begins without: from that seq on they are not of the log, and were never acknowledged.
+ */
+static bool find_seq_limit(struct replay *replay,
+                           const struct segment *segment,
+                           uint64_t *limit,
+                           struct status *status)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    if (!segment_set_numbers(replay->store->segments, &numbers, &count, status))
+        return false;
+    bool ok = true;
+    *limit = 0;
+    for (size_t i = 0; ok && *limit == 0 && i < count; i++) {
+        if (numbers[i] <= segment->number)
+            continue;
+        struct segment *next = segment_set_pin(replay->store->segments, numbers[i]);
+        if (next != NULL && next->lane == replay->lane)
+            ok = first_seq(next, limit, status);
+        segment_set_unpin(replay->store->segments, next);
+    }
+    free(numbers);
+    return ok;
+}
+
+/* 0 when there is no first record, or none that can be read. */
+static bool first_seq(struct segment *segment, uint64_t *seq, struct status *status)
+{
+    struct record_header header;
+    size_t got = 0;
+    if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), SEGMENT_HEADER_BYTES, &got, status))
+        return false;
+    *seq = got == sizeof(header) && record_header_valid(&header, segment->uid, NULL) ? header.seq : 0;
+    return true;
+}
+
 static void log_tail(const struct segment *segment, const struct segment_walk *walk)
 {
     log_event(LOG_LEVEL_WARN, "segment_tail_cut",
@@ -242,7 +305,7 @@ static bool on_record(void *argument,
     replay->records++;
     if (header->kind == RECORD_CHUNK)
         return remember_chunk(context->walked, offset, status);
-    if (header->kind == RECORD_MANIFEST && !chunks_survived(replay, payload)) {
+    if (header->kind == RECORD_MANIFEST && !chunks_survived(replay, &digest, payload)) {
         replay->incomplete++;
         return true;
     }
@@ -307,23 +370,24 @@ static bool remember_chunk(struct replay_walked *walked, uint64_t offset, struct
     return true;
 }
 
-static bool chunks_survived(const struct replay *replay, struct bytes manifest)
+static bool chunks_survived(const struct replay *replay, const struct digest *digest, struct bytes manifest)
 {
     if (manifest.length % MANIFEST_CHUNK_BYTES != 0)
         return false;
     for (size_t at = 0; at < manifest.length; at += MANIFEST_CHUNK_BYTES) {
         struct manifest_chunk chunk;
         memcpy(&chunk, manifest.data + at, sizeof(chunk));
-        if (!chunk_survived(replay, chunk.place))
+        if (!chunk_survived(replay, digest, &chunk))
             return false;
     }
     return true;
 }
 
-/* Segments that were not walked are durable up to where they are indexed. */
-static bool chunk_survived(const struct replay *replay, uint64_t packed)
+static bool chunk_survived(const struct replay *replay,
+                           const struct digest *digest,
+                           const struct manifest_chunk *chunk)
 {
-    const struct place place = place_unpack(packed);
+    const struct place place = place_unpack(chunk->place);
     for (size_t i = 0; i < replay->walked_count; i++) {
         const struct replay_walked *walked = &replay->walked[i];
         if (walked->segment != place.segment || place.offset < walked->from)
@@ -339,9 +403,30 @@ static bool chunk_survived(const struct replay *replay, uint64_t packed)
         }
         return low < walked->count && walked->chunks[low] == place.offset;
     }
+    return chunk_is_there(replay, digest, chunk);
+}
+
+/* In a segment that was not walked: what was sealed is sound, but a chunk that was lost before is no part of it. */
+static bool chunk_is_there(const struct replay *replay,
+                           const struct digest *digest,
+                           const struct manifest_chunk *chunk)
+{
+    const struct place place = place_unpack(chunk->place);
+    struct record_header header;
+    struct digest found;
+    struct status ignored;
+    size_t got = 0;
     struct segment *segment = segment_set_pin(replay->store->segments, place.segment);
+    if (segment == NULL)
+        return false;
+    const bool ok = io_pread(segment->io, segment->read_fd, &header, sizeof(header), place.offset, &got, &ignored) &&
+                    got == sizeof(header) && record_header_valid(&header, segment->uid, NULL);
     segment_set_unpin(replay->store->segments, segment);
-    return segment != NULL;
+    if (!ok)
+        return false;
+    record_header_digest(&header, &found);
+    return header.kind == RECORD_CHUNK && digest_equal(&found, digest) && header.blob_offset == chunk->blob_offset &&
+           header.payload_bytes == chunk->payload_bytes && header.payload_crc32c == chunk->payload_crc32c;
 }
 
 static bool list_add(struct segment ***list, size_t *count, struct segment *segment, struct status *status)

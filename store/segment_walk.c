@@ -123,7 +123,8 @@ static bool check_record(const struct segment_walk *walk,
     if (seen.length < whole)
         return true;
     *payload = bytes_of(seen.data + RECORD_HEADER_BYTES, (size_t)header->payload_bytes);
-    *sound = crc32c(0, *payload) == header->payload_crc32c;
+    *sound = crc32c(0, *payload) == header->payload_crc32c &&
+             (walk->seq_limit == 0 || header->seq < walk->seq_limit);
     return true;
 }
 

@@ -14,6 +14,7 @@ struct segment_walk {
     uint64_t from;           /* offset of a record, or where one would be */
     uint64_t to;             /* stops here; 0: at the end of what is there */
     uint64_t expected_seq;   /* of the first record; 0: any */
+    uint64_t seq_limit;      /* no record from this seq on is one of the log; 0: no limit */
     /*
      * A sound record. payload is valid during the call. after_gap: something before it in this segment is damaged, so it
      * may never have been acknowledged. False ends the walk with *status.

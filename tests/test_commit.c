@@ -310,6 +310,54 @@ START_TEST(a_full_disk_refuses_with_numbers_and_is_survived_without_a_restart)
 }
 END_TEST
 
+/*
+ * A round of three is cut off by a full disk behind its second record, an action's result; then that action gets another result,
+ * in a record as long as the first of the three. What was cut off must not follow it.
+ */
+START_TEST(what_a_full_disk_cut_off_does_not_come_back_behind_newer_records)
+{
+    static const char instance[] = "some/instance";
+    static const char newer[] = "newer";
+    struct store_put before;
+    struct store_put puts[3];
+    struct status status;
+    struct digest action;
+    const size_t newer_bytes = ACTION_RECORD_FIXED_BYTES + strlen(instance) + strlen("test") + strlen(newer);
+    uint8_t *data = seeded_bytes(1, 1000);
+    until_segments_are_made();
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of("an action", 9), &action);
+    struct segment_log *log = durability_store(rig.durability)->logs[LANE_SMALL];
+    const uint64_t seq = segment_log_pending_seq(log);
+
+    io_sim_set_sync_delay(rig.sim, 300 * NS_PER_MS);
+    ck_assert(store_put_start(&rig, &before, bytes_of(data, 999), &status));
+    while (segment_log_pending_seq(log) == seq) {
+    }
+    /* While that one is synced the three come together. */
+    ck_assert(store_put_start(&rig, &puts[0], bytes_of(data, newer_bytes), &status));
+    store_put_start_action(&rig, &puts[1], &action, instance, bytes_of_string("older result"));
+    ck_assert(store_put_start(&rig, &puts[2], bytes_of(data, 900), &status));
+    io_sim_set_transfer_max(rig.sim, (size_t)(record_stored_bytes(newer_bytes) +
+                                              record_stored_bytes(puts[1].record.payload_bytes)));
+    io_sim_fail(rig.sim, IO_SIM_PWRITEV, 2, ENOSPC, IO_SIM_ONCE);
+    ck_assert(store_put_finish(&before, &status));
+    for (size_t i = 0; i < ARRAY_LENGTH(puts); i++) {
+        ck_assert(!store_put_finish(&puts[i], &status));
+        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    }
+    io_sim_set_transfer_max(rig.sim, 0);
+    io_sim_set_sync_delay(rig.sim, 0);
+
+    ck_assert(store_rig_put_action(&rig, &action, instance, bytes_of_string(newer), &status));
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_EVERYTHING);
+    store_rig_open(&rig);
+    char *found = store_rig_action(&rig, &action, instance);
+    ck_assert_str_eq(found, newer);
+    free(found);
+    free(data);
+}
+END_TEST
+
 /* For n = 1, 2, ...: the nth write, sync or allocation fails, once. Acknowledged implies there after a power cut. */
 static void check_nth_failure(enum io_sim_operation operation, int error_number)
 {
@@ -391,6 +439,7 @@ int main(void)
     tcase_add_test(tests, nothing_is_visible_before_it_is_durable);
     tcase_add_test(tests, the_same_blob_many_times_at_once_is_written_once);
     tcase_add_test(tests, a_full_disk_refuses_with_numbers_and_is_survived_without_a_restart);
+    tcase_add_test(tests, what_a_full_disk_cut_off_does_not_come_back_behind_newer_records);
     tcase_add_test(tests, acknowledged_implies_durable_whichever_write_fails);
     tcase_add_test(tests, acknowledged_implies_durable_whichever_sync_fails);
     tcase_add_test(tests, acknowledged_implies_durable_whichever_allocation_fails);

@@ -184,6 +184,58 @@ START_TEST(a_manifest_that_survived_its_chunks_is_not_believed)
 }
 END_TEST
 
+/* The same, where the chunk was the last of the segment before: that one is then sealed without it. */
+START_TEST(a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is_rebuilt_either)
+{
+    enum { CHUNKS = 9, CHUNK_BYTES = 1 << 20 };
+    struct store *store = durability_store(rig.durability);
+    struct segment_log *log = store->logs[LANE_LARGE];
+    struct status status;
+    uint8_t *data = seeded_bytes(2, CHUNK_BYTES);
+    const struct bytes chunk_bytes = bytes_of(data, CHUNK_BYTES);
+    struct manifest_chunk list[CHUNKS];
+    const struct bytes payload = bytes_of(list, sizeof(list));
+    struct record chunk = {.kind = RECORD_CHUNK,
+                           .digest = {.function = DIGEST_FUNCTION_SHA256, .hash_length = 32,
+                                      .size_bytes = (int64_t)CHUNKS * CHUNK_BYTES},
+                           .payload = {.parts = &chunk_bytes, .count = 1},
+                           .payload_bytes = CHUNK_BYTES,
+                           .payload_crc32c = crc32c(0, chunk_bytes)};
+    struct record *const chunks[] = {&chunk};
+    size_t last_of_first = 0;
+    io_sim_set_sync_delay(rig.sim, 2 * NS_PER_S); /* what is synced could be sealed */
+    for (size_t i = 0; i < CHUNKS; i++) {
+        chunk.blob_offset = (uint64_t)i * CHUNK_BYTES;
+        ck_assert(segment_log_append(log, chunks, 1, &status));
+        list[i] = (struct manifest_chunk){.place = place_pack(chunk.place), .blob_offset = chunk.blob_offset,
+                                          .payload_bytes = CHUNK_BYTES, .payload_crc32c = chunk.payload_crc32c};
+        if (place_unpack(list[i].place).segment == place_unpack(list[0].place).segment)
+            last_of_first = i;
+    }
+    ck_assert_uint_lt(last_of_first, CHUNKS - 1);
+    struct record manifest = {.kind = RECORD_MANIFEST, .digest = chunk.digest,
+                              .payload = {.parts = &payload, .count = 1}, .payload_bytes = payload.length,
+                              .payload_crc32c = crc32c(0, payload)};
+    struct record *const manifests[] = {&manifest};
+    ck_assert(segment_log_append(log, manifests, 1, &status));
+    store_rig_crash(&rig, 0, IO_SIM_CRASH_EVERYTHING);
+    io_sim_set_sync_delay(rig.sim, 0);
+    const struct place lost = place_unpack(list[last_of_first].place);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    char directory[TEMP_DIR_PATH_BYTES_MAX + 16];
+    snprintf(directory, sizeof(directory), "%s/segments", rig.directory.path);
+    segment_path(path, directory, lost.segment, "seg");
+    io_sim_corrupt(rig.sim, path, lost.offset + 4, 0xff);
+    store_rig_open(&rig);
+    ck_assert(!store_rig_has(&rig, &chunk.digest));
+    store_rig_close(&rig);
+    store_rig_remove_index(&rig);
+    store_rig_open(&rig);
+    ck_assert(!store_rig_has(&rig, &chunk.digest));
+    free(data);
+}
+END_TEST
+
 static uint64_t newest_small_segment(void)
 {
     uint64_t *numbers = NULL;
@@ -574,6 +626,7 @@ int main(void)
     tcase_add_test(simulated, everything_acknowledged_is_there_after_power_cuts_at_random_moments);
     tcase_add_test(simulated, recovery_can_be_interrupted_at_every_operation);
     tcase_add_test(simulated, a_manifest_that_survived_its_chunks_is_not_believed);
+    tcase_add_test(simulated, a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is_rebuilt_either);
     tcase_add_test(simulated, a_torn_tail_does_not_stop_the_start);
     tcase_add_test(simulated, a_clean_restart_recovers_nothing_and_has_everything);
     tcase_add_test(simulated, a_deleted_index_is_rebuilt_from_the_segments_alone);

@@ -18,6 +18,7 @@ struct looker {
     struct prng *prng;
 };
 
+static void delete_index(struct machine *machine);
 static void recover_and_look(const struct looker *looker, const char *what, struct seen *seen);
 static void interrupt_recovery(const struct looker *looker, enum machine_end *end);
 
@@ -51,13 +52,16 @@ size_t image_check(struct image *image,
         seen_compare(&first, &second, "recovered twice");
         images++;
     }
+    if (chance(prng, 4)) {
+        delete_index(&other);
+        recover_and_look(&looker, "recovered, then without its index", &second);
+        seen_compare(&first, &second, "recovered, then without its index");
+    }
     machine_destroy(&other);
 
     if (chance(prng, 3)) {
         machine_copy(&other, &image->machine);
-        struct status status;
-        index_sim_use(other.index);
-        ASSERT(index_destroy(MODEL_INDEX, &status));
+        delete_index(&other);
         recover_and_look(&looker, "without its index", &second);
         seen_compare(&first, &second, "without its index");
         machine_destroy(&other);
@@ -79,6 +83,13 @@ size_t image_check(struct image *image,
     }
     machine_destroy(&image->machine);
     return images;
+}
+
+static void delete_index(struct machine *machine)
+{
+    struct status status;
+    index_sim_use(machine->index);
+    ASSERT(index_destroy(MODEL_INDEX, &status));
 }
 
 static void recover_and_look(const struct looker *looker, const char *what, struct seen *seen)
