@@ -32,7 +32,8 @@ struct clock *clock_real(void)
 
 void clock_pause(int64_t duration_ns)
 {
-    const struct timespec pause = {.tv_sec = duration_ns / NS_PER_S, .tv_nsec = duration_ns % NS_PER_S};
+    const struct timespec pause = {.tv_sec = duration_ns / NS_PER_S,
+                                   .tv_nsec = duration_ns % NS_PER_S};
     if (nanosleep(&pause, NULL) != 0) {
         /* Cut short by a signal: it was only a courtesy. */
     }

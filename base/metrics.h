@@ -64,11 +64,16 @@
     X(WRITES_REFUSED_FAILED, "varve_writes_refused_total", "reason=\"sync_failed\"", COUNTER,      \
       "Writes refused, by reason.")                                                                \
     X(READ_ONLY, "varve_read_only", "", GAUGE, "1 when writes are refused since a sync failed.")   \
-    X(SEGMENTS_EVICTED, "varve_segments_evicted_total", "", COUNTER, "Segments evicted to keep within the capacity.") \
-    X(BLOBS_EVICTED, "varve_blobs_evicted_total", "", COUNTER, "Blobs and action results that went with their segment.") \
-    X(EVICTION_MOVED_BYTES, "varve_eviction_moved_bytes_total", "", COUNTER, "Bytes of records appended afresh because they were in use.") \
-    X(EVICTION_FORGOTTEN_BYTES, "varve_eviction_forgotten_bytes_total", "", COUNTER, "Bytes of live records that went with their segment.") \
-    X(RETENTION_SECONDS, "varve_retention_seconds", "", GAUGE, "Age of the last segment that was evicted; 0 before the first.") \
+    X(SEGMENTS_EVICTED, "varve_segments_evicted_total", "", COUNTER,                               \
+      "Segments evicted to keep within the capacity.")                                             \
+    X(BLOBS_EVICTED, "varve_blobs_evicted_total", "", COUNTER,                                     \
+      "Blobs and action results that went with their segment.")                                    \
+    X(EVICTION_MOVED_BYTES, "varve_eviction_moved_bytes_total", "", COUNTER,                       \
+      "Bytes of records appended afresh because they were in use.")                                \
+    X(EVICTION_FORGOTTEN_BYTES, "varve_eviction_forgotten_bytes_total", "", COUNTER,               \
+      "Bytes of live records that went with their segment.")                                       \
+    X(RETENTION_SECONDS, "varve_retention_seconds", "", GAUGE,                                     \
+      "Age of the last segment that was evicted; 0 before the first.")                             \
     X(RECOVERED_RECORDS, "varve_recovered_records_total", "", COUNTER,                             \
       "Records found behind the index's checkpoint at start.")                                     \
     X(RECOVERY_TAILS_CUT, "varve_recovery_tails_cut_total", "", COUNTER,                           \

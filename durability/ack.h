@@ -9,7 +9,7 @@
 struct ack {
     /* result: OK (code 0) or why not; valid during the call. May free the memory that holds this. */
     void (*done)(struct ack *ack, const struct status *result);
-    struct ack *next;               /* the acker's */
+    struct ack *next; /* the acker's */
 };
 
 struct acker;

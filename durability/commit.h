@@ -26,18 +26,22 @@ struct commit;
 
 /* One record that waits to become durable. Memory of the submitter, which must stay until `done` is called. */
 struct commit_request {
-    struct record *record;    /* borrowed; BLOB, MANIFEST, ACTION or FORGET of this lane */
-    struct bytes instance;    /* borrowed; ACTION: part of its key */
-    struct place relocate;    /* a move: where the entry lies now; published only if it still does. Segment 0: no move */
-    bool stale;               /* out: a move that was appended, but whose entry went away meanwhile: the copy is nobody's */
-    struct place forget;      /* FORGET: the record that goes */
+    struct record *record; /* borrowed; BLOB, MANIFEST, ACTION or FORGET of this lane */
+    struct bytes instance; /* borrowed; ACTION: part of its key */
+    struct place
+        relocate; /* a move: where the entry lies now; published only if it still does. Segment 0: no move */
+    bool
+        stale; /* out: a move that was appended, but whose entry went away meanwhile: the copy is nobody's */
+    struct place forget; /* FORGET: the record that goes */
     enum record_kind forget_kind;
-    struct ack ack;           /* ack.done is set by the submitter; called exactly once, on the ack thread, holding no lock */
-    struct commit_request *next; /* commit's; a submitter may link requests by it to submit many at once */
+    struct ack
+        ack; /* ack.done is set by the submitter; called exactly once, on the ack thread, holding no lock */
+    struct commit_request
+        *next; /* commit's; a submitter may link requests by it to submit many at once */
 };
 
 struct commit_config {
-    struct store *store;      /* borrowed, as all pointers here */
+    struct store *store; /* borrowed, as all pointers here */
     enum lane lane;
     struct acker *acker;
     struct indexer *indexer;
@@ -46,7 +50,9 @@ struct commit_config {
     void *on_failure_argument;
 };
 
-MUST_CHECK bool commit_new(const struct commit_config *config, struct commit **commit, struct status *status);
+MUST_CHECK bool commit_new(const struct commit_config *config,
+                           struct commit **commit,
+                           struct status *status);
 void commit_free(struct commit *commit); /* asserts that nothing is queued */
 
 /* Queues a list of requests (linked by next). Each is called back in the end, also when this lane has failed. */

@@ -33,7 +33,9 @@ struct durability {
     bool stopping;   /* guarded by lock */
 };
 
-static bool open_parts(struct durability *durability, struct recovery_report *report, struct status *status);
+static bool open_parts(struct durability *durability,
+                       struct recovery_report *report,
+                       struct status *status);
 static void on_lane_failure(void *argument, enum lane lane, const struct status *why);
 static bool start_threads(struct durability *durability, struct status *status);
 static void log_report(const struct store *store, const struct recovery_report *report);
@@ -62,8 +64,8 @@ bool durability_open(const struct store_config *config,
     condition_init(&opened->maintenance_wanted);
     opened->on_failure = on_failure;
     opened->on_failure_argument = on_failure_argument;
-    if (!store_open(config, &opened->store, status) ||
-        !open_parts(opened, report, status) || !start_threads(opened, status)) {
+    if (!store_open(config, &opened->store, status) || !open_parts(opened, report, status) ||
+        !start_threads(opened, status)) {
         durability_close(opened);
         return false;
     }
@@ -72,7 +74,9 @@ bool durability_open(const struct store_config *config,
     return true;
 }
 
-static bool open_parts(struct durability *durability, struct recovery_report *report, struct status *status)
+static bool open_parts(struct durability *durability,
+                       struct recovery_report *report,
+                       struct status *status)
 {
     struct store *store = durability->store;
     char *index_path = NULL;
@@ -97,7 +101,8 @@ static bool open_parts(struct durability *durability, struct recovery_report *re
         };
         ok = commit_new(&config, &durability->commits[lane], status);
         if (ok)
-            segment_log_set_hook(store->logs[lane], lane == LANE_SMALL ? on_small_log_event : on_large_log_event,
+            segment_log_set_hook(store->logs[lane],
+                                 lane == LANE_SMALL ? on_small_log_event : on_large_log_event,
                                  durability);
     }
     const struct evictor_config evict = {
@@ -131,12 +136,15 @@ static bool start_threads(struct durability *durability, struct status *status)
         {&durability->index_thread, "index", run_index, durability->indexer},
         {&durability->segment_thread, "segments", run_segments, durability},
         {&durability->evict_thread, "evict", run_evict, durability},
-        {&durability->commit_threads[LANE_SMALL], "commit-small", run_commit, durability->commits[LANE_SMALL]},
-        {&durability->commit_threads[LANE_LARGE], "commit-large", run_commit, durability->commits[LANE_LARGE]},
+        {&durability->commit_threads[LANE_SMALL], "commit-small", run_commit,
+         durability->commits[LANE_SMALL]},
+        {&durability->commit_threads[LANE_LARGE], "commit-large", run_commit,
+         durability->commits[LANE_LARGE]},
     };
     durability->wanted = 1; /* spares are made at once */
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-        if (!thread_start(table[i].thread, table[i].name, 0, table[i].run, table[i].argument, status))
+        if (!thread_start(table[i].thread, table[i].name, 0, table[i].run, table[i].argument,
+                          status))
             return false;
     }
     return true;
@@ -146,11 +154,12 @@ static void log_report(const struct store *store, const struct recovery_report *
 {
     struct log_text text;
     log_event(LOG_LEVEL_INFO, "store_open",
-              "data=%s segments=%zu entries=%" PRIu64 " recovered_records=%" PRIu64 " tails_cut=%" PRIu64
-              " entries_dropped=%" PRIu64 " index_rebuilt=%d duration_ms=%" PRId64,
-              log_quote(&text, store->directory), segment_set_count(store->segments), report->entries,
-              report->records_recovered, report->tails_cut, report->entries_dropped, report->index_rebuilt,
-              report->duration_ns / NS_PER_MS);
+              "data=%s segments=%zu entries=%" PRIu64 " recovered_records=%" PRIu64
+              " tails_cut=%" PRIu64 " entries_dropped=%" PRIu64
+              " index_rebuilt=%d duration_ms=%" PRId64,
+              log_quote(&text, store->directory), segment_set_count(store->segments),
+              report->entries, report->records_recovered, report->tails_cut,
+              report->entries_dropped, report->index_rebuilt, report->duration_ns / NS_PER_MS);
 }
 
 /* In the order of the data: what is submitted is committed, then acknowledged, then indexed. Takes half-opened objects. */
@@ -179,8 +188,8 @@ void durability_close(struct durability *durability)
     for (size_t lane = 0; lane < LANE_COUNT && durability->store != NULL; lane++) {
         struct segment_log *log = durability->store->logs[lane];
         if (log != NULL && durability->commits[lane] != NULL && !segment_log_finish(log, &status))
-            log_event(LOG_LEVEL_WARN, "lane_not_sealed", "lane=%s reason=%s", lane_name((enum lane)lane),
-                      log_quote(&text, status.message));
+            log_event(LOG_LEVEL_WARN, "lane_not_sealed", "lane=%s reason=%s",
+                      lane_name((enum lane)lane), log_quote(&text, status.message));
         if (log != NULL && durability->commits[lane] != NULL) {
             /* Chunks of uploads that never ended belong to no round: the next start need not look at them. */
             const struct segment_log_position end = segment_log_synced_position(log);
@@ -233,7 +242,8 @@ static void run_segments(void *argument)
     struct store *store = durability->store;
     uint64_t seen = 0;
     while (wait_for_maintenance(durability, &seen)) {
-        blob_table_set_minute(store->table, (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
+        blob_table_set_minute(store->table,
+                              (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
         for (size_t lane = 0; lane < LANE_COUNT; lane++)
             segment_log_maintain(store->logs[lane]);
         metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)blob_table_count(store->table));
@@ -309,7 +319,8 @@ struct commit *durability_commit(struct durability *durability, enum lane lane)
 
 bool durability_failed(struct durability *durability, struct status *why)
 {
-    return commit_failed(durability->commits[LANE_SMALL], why) || commit_failed(durability->commits[LANE_LARGE], why);
+    return commit_failed(durability->commits[LANE_SMALL], why) ||
+           commit_failed(durability->commits[LANE_LARGE], why);
 }
 
 void durability_forget(struct durability *durability,

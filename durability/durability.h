@@ -13,8 +13,12 @@ struct durability;
 
 /* Opens the store, recovers, starts the threads. on_failure as in commit.h. */
 MUST_CHECK bool durability_open(const struct store_config *config,
-                                void (*on_failure)(void *argument, enum lane lane, const struct status *why),
-                                void *on_failure_argument, struct durability **durability, struct recovery_report *report,
+                                void (*on_failure)(void *argument,
+                                                   enum lane lane,
+                                                   const struct status *why),
+                                void *on_failure_argument,
+                                struct durability **durability,
+                                struct recovery_report *report,
                                 struct status *status);
 /* Commits what is queued, flushes the index, stops the threads, closes the store. Nobody submits any more. */
 void durability_close(struct durability *durability);
@@ -27,7 +31,11 @@ bool durability_failed(struct durability *durability, struct status *why); /* ei
  * Removes a damaged blob or action result from the index now and writes a FORGET, so that it stays away. Fire and forget:
  * failures are logged. action: NULL for a blob; else whose instance.
  */
-void durability_forget(struct durability *durability, const struct digest *digest, const struct bytes *action_instance,
-                       struct place place, enum record_kind kind, enum forget_reason reason);
+void durability_forget(struct durability *durability,
+                       const struct digest *digest,
+                       const struct bytes *action_instance,
+                       struct place place,
+                       enum record_kind kind,
+                       enum forget_reason reason);
 
 #endif

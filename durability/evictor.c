@@ -27,7 +27,7 @@ struct resident {
 struct residents {
     struct resident *items; /* owned; instances of actions too */
     size_t count, capacity;
-    size_t *slots;          /* owned; open addressing by fingerprint: index + 1 of a large blob's resident */
+    size_t *slots; /* owned; open addressing by fingerprint: index + 1 of a large blob's resident */
     size_t slot_count;
 };
 
@@ -45,7 +45,10 @@ struct evictor {
 static bool evict_one(struct evictor *evictor);
 static void set_evicting(struct evictor *evictor, bool evicting);
 static struct segment *choose_victim(struct evictor *evictor);
-static bool collect(struct evictor *evictor, struct segment *victim, struct residents *residents, struct status *status);
+static bool collect(struct evictor *evictor,
+                    struct segment *victim,
+                    struct residents *residents,
+                    struct status *status);
 static bool collect_entry(struct evictor *evictor,
                           struct segment *victim,
                           const struct footer_entry *entry,
@@ -63,14 +66,18 @@ static bool collect_chunk(struct evictor *evictor,
 static struct resident *add_resident(struct residents *residents, struct status *status);
 static size_t *large_slot(struct residents *residents, uint64_t fingerprint);
 static void plan(struct evictor *evictor, struct segment *victim, struct residents *residents);
-static void empty_victim(struct evictor *evictor, struct segment *victim, struct residents *residents);
+static void empty_victim(struct evictor *evictor,
+                         struct segment *victim,
+                         struct residents *residents);
 static void condemn(struct evictor *evictor, struct segment *victim);
 static bool rename_condemned(struct evictor *evictor);
 static bool remove_condemned(struct evictor *evictor);
 static void remove_file(struct evictor *evictor, struct segment *segment);
 static void free_residents(struct residents *residents);
 
-bool evictor_new(const struct evictor_config *config, struct evictor **evictor, struct status *status)
+bool evictor_new(const struct evictor_config *config,
+                 struct evictor **evictor,
+                 struct status *status)
 {
     struct evictor *made = calloc(1, sizeof(*made));
     if (made == NULL)
@@ -100,7 +107,8 @@ bool evictor_is_needed(struct evictor *evictor)
         return false;
     /* Segments are made one ahead in each lane: that much room is kept. */
     const uint64_t ahead = store->segment_bytes[LANE_SMALL] + store->segment_bytes[LANE_LARGE];
-    if (store->capacity_bytes != 0 && segment_set_bytes(store->segments) + ahead > store->capacity_bytes)
+    if (store->capacity_bytes != 0 &&
+        segment_set_bytes(store->segments) + ahead > store->capacity_bytes)
         return true;
     struct io_space space;
     struct status ignored;
@@ -133,13 +141,14 @@ static bool evict_one(struct evictor *evictor)
         empty_victim(evictor, victim, &residents);
     } else {
         struct log_text text;
-        log_event(LOG_LEVEL_WARN, "eviction_failed", "segment=%" PRIu64 " reason=%s", victim->number,
-                  log_quote(&text, status.message));
+        log_event(LOG_LEVEL_WARN, "eviction_failed", "segment=%" PRIu64 " reason=%s",
+                  victim->number, log_quote(&text, status.message));
     }
     free_residents(&residents);
     if (ok) /* those of manifests, ours and others': they must not be back without their chunks */
         forget_wait(evictor->config.store);
-    if (ok && !atomic_load(&evictor->stopping) && !commit_failed(evictor->config.commits[LANE_SMALL], NULL))
+    if (ok && !atomic_load(&evictor->stopping) &&
+        !commit_failed(evictor->config.commits[LANE_SMALL], NULL))
         condemn(evictor, victim);
     set_evicting(evictor, false);
     segment_set_unpin(evictor->config.store->segments, victim);
@@ -175,7 +184,10 @@ static struct segment *choose_victim(struct evictor *evictor)
     return victim;
 }
 
-static bool collect(struct evictor *evictor, struct segment *victim, struct residents *residents, struct status *status)
+static bool collect(struct evictor *evictor,
+                    struct segment *victim,
+                    struct residents *residents,
+                    struct status *status)
 {
     struct footer_entry *entries = NULL;
     size_t count = 0;
@@ -186,7 +198,8 @@ static bool collect(struct evictor *evictor, struct segment *victim, struct resi
         slots *= 2;
     residents->slots = calloc(slots, sizeof(*residents->slots));
     residents->slot_count = slots;
-    bool ok = residents->slots != NULL || status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict");
+    bool ok = residents->slots != NULL ||
+              status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict");
     for (size_t i = 0; ok && i < count; i++)
         ok = collect_entry(evictor, victim, &entries[i], residents, status);
     free(entries);
@@ -219,7 +232,8 @@ static bool collect_small(struct evictor *evictor,
                           struct status *status)
 {
     struct store *store = evictor->config.store;
-    struct moving moving = {.place = footer_entry_place(victim, entry), .kind = (enum record_kind)entry->kind};
+    struct moving moving = {.place = footer_entry_place(victim, entry),
+                            .kind = (enum record_kind)entry->kind};
     struct blob_use use = {0};
     if (moving.kind == RECORD_MANIFEST) {
         /* Its chunks may all lie in older segments that are gone: then it was forgotten with them. */
@@ -236,7 +250,8 @@ static bool collect_small(struct evictor *evictor,
         struct segment *named = segment_set_pin(store->segments, moving.forget.segment);
         segment_set_unpin(store->segments, named);
         use.touched = named != NULL && named != victim;
-    } else if (!blob_table_look(store->table, moving.key, &use) || place_pack(use.place) != place_pack(moving.place)) {
+    } else if (!blob_table_look(store->table, moving.key, &use) ||
+               place_pack(use.place) != place_pack(moving.place)) {
         move_destroy(&moving);
         return true; /* superseded or forgotten */
     }
@@ -276,8 +291,10 @@ static bool collect_chunk(struct evictor *evictor,
         if (resident == NULL)
             return false;
         *slot = residents->count;
-        resident->moving = (struct moving){.kind = RECORD_MANIFEST, .digest = digest, .key = key, .place = use.place};
-        resident->candidate = (struct evict_candidate){.touched = use.touched, .idle_minutes = use.idle_minutes};
+        resident->moving = (struct moving){
+            .kind = RECORD_MANIFEST, .digest = digest, .key = key, .place = use.place};
+        resident->candidate =
+            (struct evict_candidate){.touched = use.touched, .idle_minutes = use.idle_minutes};
     }
     residents->items[*slot - 1].candidate.bytes += record_stored_bytes(entry->payload_bytes);
     return true;
@@ -314,7 +331,8 @@ static void plan(struct evictor *evictor, struct segment *victim, struct residen
 {
     struct metrics *metrics = evictor->config.store->metrics;
     struct clock *clock = evictor->config.store->clock;
-    struct evict_candidate **candidates = malloc((residents->count + 1) * sizeof(struct evict_candidate *));
+    struct evict_candidate **candidates =
+        malloc((residents->count + 1) * sizeof(struct evict_candidate *));
     struct evict_outcome outcome;
     if (candidates == NULL)
         return; /* nothing is moved; space comes first */
@@ -329,12 +347,14 @@ static void plan(struct evictor *evictor, struct segment *victim, struct residen
     metrics_set(metrics, METRIC_RETENTION_SECONDS,
                 (clock_wall_ns(clock) - victim->created_wall_ns) / NS_PER_S);
     const bool short_retention =
-        outcome.vouched_over_budget_bytes > 0 || clock_wall_ns(clock) - victim->created_wall_ns < evictor->config.store->vouch_ns;
-    if (short_retention && (evictor->warned_ns == 0 || clock_monotonic_ns(clock) - evictor->warned_ns > 60 * NS_PER_S)) {
+        outcome.vouched_over_budget_bytes > 0 ||
+        clock_wall_ns(clock) - victim->created_wall_ns < evictor->config.store->vouch_ns;
+    if (short_retention && (evictor->warned_ns == 0 ||
+                            clock_monotonic_ns(clock) - evictor->warned_ns > 60 * NS_PER_S)) {
         evictor->warned_ns = clock_monotonic_ns(clock);
         log_event(LOG_LEVEL_WARN, "retention_short",
-                  "segment=%" PRIu64 " age_s=%" PRId64 " vouch_s=%" PRId64 " vouched_over_budget_bytes=%" PRIu64
-                  " capacity_bytes=%" PRIu64,
+                  "segment=%" PRIu64 " age_s=%" PRId64 " vouch_s=%" PRId64
+                  " vouched_over_budget_bytes=%" PRIu64 " capacity_bytes=%" PRIu64,
                   victim->number, (clock_wall_ns(clock) - victim->created_wall_ns) / NS_PER_S,
                   evictor->config.store->vouch_ns / NS_PER_S, outcome.vouched_over_budget_bytes,
                   evictor->config.store->capacity_bytes);
@@ -342,7 +362,9 @@ static void plan(struct evictor *evictor, struct segment *victim, struct residen
 }
 
 /* Everything that lives there is elsewhere or nowhere afterwards, durably. */
-static void empty_victim(struct evictor *evictor, struct segment *victim, struct residents *residents)
+static void empty_victim(struct evictor *evictor,
+                         struct segment *victim,
+                         struct residents *residents)
 {
     struct store *store = evictor->config.store;
     struct mover mover;
@@ -364,7 +386,9 @@ static void empty_victim(struct evictor *evictor, struct segment *victim, struct
             continue;
         if (moving->place.segment != victim->number) {
             /* The MANIFEST stays in a later segment: a FORGET keeps it from coming back without its chunks. */
-            const struct forget forget = {.digest = moving->digest, .place = moving->place, .kind = RECORD_MANIFEST,
+            const struct forget forget = {.digest = moving->digest,
+                                          .place = moving->place,
+                                          .kind = RECORD_MANIFEST,
                                           .reason = FORGET_EVICTED};
             forget_entry(store, evictor->config.commits[LANE_SMALL], &forget);
         } else if (blob_table_remove(store->table, moving->key, moving->place)) {
@@ -374,13 +398,16 @@ static void empty_victim(struct evictor *evictor, struct segment *victim, struct
     metrics_add(store->metrics, METRIC_EVICTION_MOVED_BYTES, (int64_t)moved_bytes);
     metrics_add(store->metrics, METRIC_EVICTION_FORGOTTEN_BYTES, (int64_t)forgotten_bytes);
     log_event(LOG_LEVEL_INFO, "segment_evicted",
-              "segment=%" PRIu64 " lane=%s residents=%zu moved_bytes=%" PRIu64 " forgotten_bytes=%" PRIu64,
-              victim->number, lane_name(victim->lane), residents->count, moved_bytes, forgotten_bytes);
+              "segment=%" PRIu64 " lane=%s residents=%zu moved_bytes=%" PRIu64
+              " forgotten_bytes=%" PRIu64,
+              victim->number, lane_name(victim->lane), residents->count, moved_bytes,
+              forgotten_bytes);
 }
 
 static void condemn(struct evictor *evictor, struct segment *victim)
 {
-    struct segment *condemned = segment_set_condemn(evictor->config.store->segments, victim->number);
+    struct segment *condemned =
+        segment_set_condemn(evictor->config.store->segments, victim->number);
     ASSERT(condemned == victim);
     ASSERT(evictor->condemned_count < CONDEMNED_MAX);
     evictor->condemned[evictor->condemned_count++] = (struct condemned){.segment = victim};
@@ -447,8 +474,8 @@ static void remove_file(struct evictor *evictor, struct segment *segment)
     int fd = -1;
     uint64_t size = 0;
     segment_path(dead_path, store->segments_directory, segment->number, "dead");
-    bool ok =
-        io_open(store->io, dead_path, IO_OPEN_WRITE, &fd, &status) && io_size(store->io, fd, &size, &status);
+    bool ok = io_open(store->io, dead_path, IO_OPEN_WRITE, &fd, &status) &&
+              io_size(store->io, fd, &size, &status);
     while (ok && size > 0) {
         size = size > CUT_STEP_BYTES ? size - CUT_STEP_BYTES : 0;
         ok = io_truncate(store->io, fd, size, &status);
@@ -458,8 +485,8 @@ static void remove_file(struct evictor *evictor, struct segment *segment)
     io_close(store->io, fd);
     ok = ok && io_unlink(store->io, dead_path, &status);
     if (!ok)
-        log_event(LOG_LEVEL_WARN, "segment_not_removed", "segment=%" PRIu64 " reason=%s", segment->number,
-                  log_quote(&text, status.message));
+        log_event(LOG_LEVEL_WARN, "segment_not_removed", "segment=%" PRIu64 " reason=%s",
+                  segment->number, log_quote(&text, status.message));
     metrics_add(store->metrics, METRIC_SEGMENTS, -1);
     metrics_add(store->metrics, METRIC_SEGMENT_BYTES, -(int64_t)segment->end);
     segment_free(segment);

@@ -18,11 +18,14 @@
 struct evictor;
 
 struct evictor_config {
-    struct store *store; /* borrowed, as all pointers here; its capacity, reserve and vouch time count */
+    struct store
+        *store; /* borrowed, as all pointers here; its capacity, reserve and vouch time count */
     struct commit *commits[LANE_COUNT];
 };
 
-MUST_CHECK bool evictor_new(const struct evictor_config *config, struct evictor **evictor, struct status *status);
+MUST_CHECK bool evictor_new(const struct evictor_config *config,
+                            struct evictor **evictor,
+                            struct status *status);
 void evictor_free(struct evictor *evictor);
 
 /* Does the store hold more than it may, so that a segment must go? */

@@ -25,9 +25,10 @@ static void log_not_written(const struct digest *digest, const char *reason);
 void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget)
 {
     ASSERT(forget->instance.length <= LIMIT_INSTANCE_NAME_BYTES);
-    const struct blob_key key = forget->kind == RECORD_ACTION
-                                    ? blob_table_action_key(store->table, &forget->digest, forget->instance)
-                                    : blob_table_blob_key(store->table, &forget->digest);
+    const struct blob_key key =
+        forget->kind == RECORD_ACTION
+            ? blob_table_action_key(store->table, &forget->digest, forget->instance)
+            : blob_table_blob_key(store->table, &forget->digest);
     if (!blob_table_remove(store->table, key, forget->place))
         return; /* somebody else was first, or it has been written anew */
     metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
@@ -54,7 +55,8 @@ void forget_record(struct store *store, struct commit *small_lane, const struct 
 static void log_forget(const struct forget *forget)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
-    log_event(LOG_LEVEL_WARN, "entry_forgotten", "digest=%s segment=%" PRIu64 " offset=%" PRIu64 " reason=%s",
+    log_event(LOG_LEVEL_WARN, "entry_forgotten",
+              "digest=%s segment=%" PRIu64 " offset=%" PRIu64 " reason=%s",
               digest_text(&forget->digest, text), forget->place.segment, forget->place.offset,
               forget->reason == FORGET_DAMAGED ? "damaged" : "purged");
 }
@@ -112,6 +114,6 @@ static void log_not_written(const struct digest *digest, const char *reason)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
     struct log_text quoted;
-    log_event(LOG_LEVEL_WARN, "forget_not_written", "digest=%s reason=%s", digest_text(digest, text),
-              log_quote(&quoted, reason));
+    log_event(LOG_LEVEL_WARN, "forget_not_written", "digest=%s reason=%s",
+              digest_text(digest, text), log_quote(&quoted, reason));
 }

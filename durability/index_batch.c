@@ -18,7 +18,9 @@ void index_batch_destroy(struct index_batch *batch)
     batch->entries = NULL;
 }
 
-bool index_batch_add(struct index_batch *batch, const struct index_entry *entry, struct status *status)
+bool index_batch_add(struct index_batch *batch,
+                     const struct index_entry *entry,
+                     struct status *status)
 {
     ASSERT(batch->count < INDEX_BATCH_ENTRIES);
     uint8_t *instance = malloc(entry->instance.length + 1);

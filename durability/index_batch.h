@@ -16,7 +16,9 @@ MUST_CHECK bool index_batch_init(struct index_batch *batch, struct status *statu
 void index_batch_destroy(struct index_batch *batch);
 
 /* Asserts that it is not full. */
-MUST_CHECK bool index_batch_add(struct index_batch *batch, const struct index_entry *entry, struct status *status);
+MUST_CHECK bool index_batch_add(struct index_batch *batch,
+                                const struct index_entry *entry,
+                                struct status *status);
 bool index_batch_is_full(const struct index_batch *batch);
 void index_batch_clear(struct index_batch *batch);
 

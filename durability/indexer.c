@@ -38,13 +38,13 @@ struct indexer {
     bool stopping;              /* guarded by lock */
 
     /* The indexer thread's. */
-    struct index *index;        /* owned; NULL while it is broken */
+    struct index *index; /* owned; NULL while it is broken */
     struct index_checkpoint checkpoint;
-    bool behind;                /* the index lacks durable records that are not queued: catch up first */
-    bool dirty;                 /* written since the last flush */
+    bool behind; /* the index lacks durable records that are not queued: catch up first */
+    bool dirty;  /* written since the last flush */
     int64_t flush_at_ns;
     int64_t reopen_at_ns;
-    enum status_code lost_code; /* why it was lost last */
+    enum status_code lost_code;  /* why it was lost last */
     struct index_entry *scratch; /* owned; BATCH_ENTRIES_MAX */
 };
 
@@ -272,8 +272,8 @@ static void mark_dead_segments(struct indexer *indexer)
 static void lose_index(struct indexer *indexer, const struct status *why)
 {
     struct log_text text;
-    log_event(LOG_LEVEL_ERROR, "index_lost", "reason=%s retry_after_s=%d", log_quote(&text, why->message),
-              (int)(REOPEN_AFTER_NS / NS_PER_S));
+    log_event(LOG_LEVEL_ERROR, "index_lost", "reason=%s retry_after_s=%d",
+              log_quote(&text, why->message), (int)(REOPEN_AFTER_NS / NS_PER_S));
     metrics_add(indexer->store->metrics, METRIC_INDEX_FAILURES, 1);
     index_close(indexer->index);
     indexer->index = NULL;
@@ -291,7 +291,8 @@ static bool regain_index(struct indexer *indexer)
         if (now_ns < indexer->reopen_at_ns)
             return false;
         /* One that is damaged would fail again and again. */
-        const bool usable = indexer->lost_code != STATUS_DATA_LOSS || index_destroy(indexer->path, &status);
+        const bool usable =
+            indexer->lost_code != STATUS_DATA_LOSS || index_destroy(indexer->path, &status);
         if (!usable || !index_open(indexer->path, &indexer->index, &status)) {
             lose_index(indexer, &status);
             return false;
@@ -381,8 +382,8 @@ static bool catch_up_entry(void *argument, const struct index_entry *entry, stru
 
 static bool write_catch_up(struct catch_up *context, struct status *status)
 {
-    const bool ok = index_write(context->indexer->index, context->batch.entries, context->batch.count,
-                                &context->indexer->checkpoint, status);
+    const bool ok = index_write(context->indexer->index, context->batch.entries,
+                                context->batch.count, &context->indexer->checkpoint, status);
     index_batch_clear(&context->batch);
     return ok;
 }

@@ -12,12 +12,18 @@
 struct indexer;
 
 /* index: owned from now on; NULL when it could not be opened: then it is tried again from time to time. path: DATA/index. */
-MUST_CHECK bool indexer_new(struct store *store, const char *path, struct index *index, struct indexer **indexer,
+MUST_CHECK bool indexer_new(struct store *store,
+                            const char *path,
+                            struct index *index,
+                            struct indexer **indexer,
                             struct status *status);
 void indexer_free(struct indexer *indexer); /* closes the index */
 
 /* Queues copies of entries that are durable. position: behind the last record of this lane that is durable. Any thread. */
-void indexer_post(struct indexer *indexer, enum lane lane, const struct index_entry *entries, size_t count,
+void indexer_post(struct indexer *indexer,
+                  enum lane lane,
+                  const struct index_entry *entries,
+                  size_t count,
                   const struct segment_log_position *position);
 
 /* One batch; false if nothing was queued and nothing is due. Flushes every 30 s and after a rotation. */

@@ -31,8 +31,14 @@ static bool read_whole(struct segment *segment,
                        struct record_header *header,
                        struct bytes *payload,
                        struct status *status);
-static bool move_record(struct mover *mover, struct segment *from, const struct moving *moving, struct status *status);
-static bool move_large(struct mover *mover, struct segment *from, const struct moving *moving, struct status *status);
+static bool move_record(struct mover *mover,
+                        struct segment *from,
+                        const struct moving *moving,
+                        struct status *status);
+static bool move_large(struct mover *mover,
+                       struct segment *from,
+                       const struct moving *moving,
+                       struct status *status);
 static bool copy_chunks(struct mover *mover,
                         struct segment *from,
                         struct blob_reader *reader,
@@ -44,7 +50,10 @@ static bool copy_chunk(struct mover *mover,
                        struct buffer *buffer,
                        struct manifest_chunk *chunk,
                        struct status *status);
-static void submit(struct mover *mover, struct move *move, enum lane lane, const struct moving *moving);
+static void submit(struct mover *mover,
+                   struct move *move,
+                   enum lane lane,
+                   const struct moving *moving);
 static void moved(struct ack *ack, const struct status *result);
 static void forget_copy(const struct move *move);
 static void wait_for_room(struct mover *mover);
@@ -63,7 +72,8 @@ bool move_identify(struct store *store,
     uint8_t *memory = NULL;
     struct record_header header;
     struct bytes payload;
-    if (!read_whole(segment, moving->place.offset, entry->payload_bytes, &memory, &header, &payload, status))
+    if (!read_whole(segment, moving->place.offset, entry->payload_bytes, &memory, &header, &payload,
+                    status))
         return false;
     record_header_digest(&header, &moving->digest);
     struct bytes instance = bytes_of(NULL, 0);
@@ -83,18 +93,21 @@ bool move_identify(struct store *store,
             instance = bytes_of(payload.data + sizeof(forget), payload.length - sizeof(forget));
         }
     }
-    ok = ok && (instance.length <= LIMIT_INSTANCE_NAME_BYTES ||
-                status_fail(status, STATUS_DATA_LOSS, "an instance name of %zu bytes", instance.length));
+    ok = ok &&
+         (instance.length <= LIMIT_INSTANCE_NAME_BYTES ||
+          status_fail(status, STATUS_DATA_LOSS, "an instance name of %zu bytes", instance.length));
     if (ok && instance.length > 0) {
         moving->instance = malloc(instance.length);
-        ok = moving->instance != NULL || status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict");
+        ok = moving->instance != NULL ||
+             status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict");
         if (ok) {
             memcpy(moving->instance, instance.data, instance.length);
             moving->instance_bytes = instance.length;
         }
     }
-    moving->key = moving->kind == RECORD_ACTION ? blob_table_action_key(store->table, &moving->digest, instance)
-                                                : blob_table_blob_key(store->table, &moving->digest);
+    moving->key = moving->kind == RECORD_ACTION
+                      ? blob_table_action_key(store->table, &moving->digest, instance)
+                      : blob_table_blob_key(store->table, &moving->digest);
     free(memory);
     return ok;
 }
@@ -154,19 +167,24 @@ bool mover_move(struct mover *mover, struct segment *from, const struct moving *
                                                     : move_record(mover, from, moving, &status);
     if (!ok)
         log_event(LOG_LEVEL_WARN, "move_failed", "digest=%s segment=%" PRIu64 " reason=%s",
-                  digest_text(&moving->digest, digest), from->number, log_quote(&text, status.message));
+                  digest_text(&moving->digest, digest), from->number,
+                  log_quote(&text, status.message));
     return ok;
 }
 
 static void wait_for_room(struct mover *mover)
 {
     lock_acquire(&mover->lock);
-    while (mover->in_flight_bytes >= IN_FLIGHT_BYTES_MAX || mover->in_flight >= LIMIT_COMMIT_RECORDS)
+    while (mover->in_flight_bytes >= IN_FLIGHT_BYTES_MAX ||
+           mover->in_flight >= LIMIT_COMMIT_RECORDS)
         condition_wait(&mover->changed, &mover->lock);
     lock_release(&mover->lock);
 }
 
-static bool move_record(struct mover *mover, struct segment *from, const struct moving *moving, struct status *status)
+static bool move_record(struct mover *mover,
+                        struct segment *from,
+                        const struct moving *moving,
+                        struct status *status)
 {
     struct move *move = calloc(1, sizeof(*move));
     if (move == NULL)
@@ -175,14 +193,16 @@ static bool move_record(struct mover *mover, struct segment *from, const struct 
     uint64_t payload_bytes = moving->kind == RECORD_BLOB ? (uint64_t)moving->digest.size_bytes : 0;
     if (payload_bytes == 0) {
         size_t got = 0; /* the header says how long it is; the read below checks it */
-        if (!io_pread(from->io, from->read_fd, &header, sizeof(header), moving->place.offset, &got, status) ||
+        if (!io_pread(from->io, from->read_fd, &header, sizeof(header), moving->place.offset, &got,
+                      status) ||
             got < sizeof(header) || header.payload_bytes > from->capacity_bytes) {
             free(move);
             return status_fail(status, STATUS_DATA_LOSS, "the record cannot be read");
         }
         payload_bytes = header.payload_bytes;
     }
-    if (!read_whole(from, moving->place.offset, payload_bytes, &move->memory, &header, &move->payload, status)) {
+    if (!read_whole(from, moving->place.offset, payload_bytes, &move->memory, &header,
+                    &move->payload, status)) {
         free(move);
         return false;
     }
@@ -196,7 +216,10 @@ static bool move_record(struct mover *mover, struct segment *from, const struct 
     return true;
 }
 
-static bool move_large(struct mover *mover, struct segment *from, const struct moving *moving, struct status *status)
+static bool move_large(struct mover *mover,
+                       struct segment *from,
+                       const struct moving *moving,
+                       struct status *status)
 {
     struct blob_reader *reader = NULL;
     if (!blob_reader_open(mover->store, &moving->digest, &reader, status))
@@ -211,7 +234,8 @@ static bool move_large(struct mover *mover, struct segment *from, const struct m
     struct manifest_chunk *chunks = malloc(count * sizeof(*chunks));
     bool ok = move != NULL && chunks != NULL;
     if (!ok)
-        status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to move a blob of %zu chunks", count);
+        status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to move a blob of %zu chunks",
+                    count);
     if (ok) {
         memcpy(chunks, old, count * sizeof(*chunks));
         ok = copy_chunks(mover, from, reader, chunks, count, status);
@@ -279,7 +303,10 @@ static bool copy_chunk(struct mover *mover,
     return true;
 }
 
-static void submit(struct mover *mover, struct move *move, enum lane lane, const struct moving *moving)
+static void submit(struct mover *mover,
+                   struct move *move,
+                   enum lane lane,
+                   const struct moving *moving)
 {
     ASSERT(moving->instance_bytes <= sizeof(move->instance));
     if (moving->instance_bytes > 0)
@@ -309,8 +336,8 @@ static void moved(struct ack *ack, const struct status *result)
     struct log_text text;
     char digest[DIGEST_TEXT_BYTES_MAX];
     if (result->code != STATUS_OK)
-        log_event(LOG_LEVEL_WARN, "move_failed", "digest=%s reason=%s", digest_text(&move->record.digest, digest),
-                  log_quote(&text, result->message));
+        log_event(LOG_LEVEL_WARN, "move_failed", "digest=%s reason=%s",
+                  digest_text(&move->record.digest, digest), log_quote(&text, result->message));
     else if (move->request.stale)
         forget_copy(move);
     free(move->memory);

@@ -12,11 +12,11 @@
 struct moving {
     enum record_kind kind; /* BLOB, ACTION, FORGET; MANIFEST for a large blob */
     struct digest digest;
-    struct blob_key key;     /* not of a FORGET */
-    struct place place;      /* of the record that the entry names now */
-    struct place forget;     /* FORGET: what it names */
+    struct blob_key key; /* not of a FORGET */
+    struct place place;  /* of the record that the entry names now */
+    struct place forget; /* FORGET: what it names */
     enum record_kind forget_kind;
-    char *instance;          /* owned; actions and FORGETs of actions; else NULL */
+    char *instance; /* owned; actions and FORGETs of actions; else NULL */
     size_t instance_bytes;
 };
 
@@ -24,18 +24,21 @@ struct moving {
  * Reads what is not in the footer: the instance of an action, what a FORGET names. moving->kind and place are set. False with
  * DATA_LOSS when the record is damaged; other codes are of the machine.
  */
-MUST_CHECK bool move_identify(struct store *store, struct segment *segment, const struct footer_entry *entry,
-                              struct moving *moving, struct status *status);
+MUST_CHECK bool move_identify(struct store *store,
+                              struct segment *segment,
+                              const struct footer_entry *entry,
+                              struct moving *moving,
+                              struct status *status);
 void move_destroy(struct moving *moving);
 
 /* Moves go in batches that share a round of commit. One thread. */
 struct mover {
-    struct store *store;              /* borrowed */
+    struct store *store;                /* borrowed */
     struct commit *commits[LANE_COUNT]; /* borrowed */
     struct lock lock;
     struct condition changed;
-    size_t in_flight;                 /* guarded by lock */
-    uint64_t in_flight_bytes;         /* guarded by lock */
+    size_t in_flight;         /* guarded by lock */
+    uint64_t in_flight_bytes; /* guarded by lock */
 };
 
 void mover_init(struct mover *mover, struct store *store, struct commit *const *commits);

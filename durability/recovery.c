@@ -21,12 +21,20 @@ static bool open_index(struct recovery *recovery, const char *path, struct statu
 static void rebuild_index(struct recovery *recovery, const char *path, const struct status *why);
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
 static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry);
-static bool replay_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status);
+static bool replay_lane(struct recovery *recovery,
+                        enum lane lane,
+                        struct replay *replay,
+                        struct status *status);
 static bool replay_entry(void *argument, const struct index_entry *entry, struct status *status);
-static bool apply_to_table(struct store *store, const struct index_entry *entry, struct status *status);
+static bool apply_to_table(struct store *store,
+                           const struct index_entry *entry,
+                           struct status *status);
 static void write_batch(struct recovery *recovery);
 static void give_up_index(struct recovery *recovery, const struct status *why);
-static bool open_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status);
+static bool open_lane(struct recovery *recovery,
+                      enum lane lane,
+                      struct replay *replay,
+                      struct status *status);
 static bool drop_surplus(struct recovery *recovery, struct replay *replay, struct status *status);
 static void count_bytes(struct store *store);
 
@@ -87,8 +95,8 @@ static bool open_index(struct recovery *recovery, const char *path, struct statu
                     recovery->store->next_segment_number = checkpoint.lanes[lane].place.segment + 1;
             }
             if (recovery->report->entries_dropped > 0)
-                log_event(LOG_LEVEL_WARN, "index_entries_dropped", "entries=%" PRIu64
-                          " reason=\"their segment or its bytes are gone\"",
+                log_event(LOG_LEVEL_WARN, "index_entries_dropped",
+                          "entries=%" PRIu64 " reason=\"their segment or its bytes are gone\"",
                           recovery->report->entries_dropped);
             return true;
         }
@@ -143,24 +151,31 @@ static bool load_entry(void *argument, const struct index_entry *entry, struct s
 static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry)
 {
     struct segment *segment = segment_set_pin(recovery->store->segments, entry->place.segment);
-    const bool there = segment != NULL && entry->place.offset + RECORD_HEADER_BYTES + entry->payload_bytes <=
-                                              segment->file_bytes;
+    const bool there =
+        segment != NULL &&
+        entry->place.offset + RECORD_HEADER_BYTES + entry->payload_bytes <= segment->file_bytes;
     segment_set_unpin(recovery->store->segments, segment);
     return there;
 }
 
-static bool apply_to_table(struct store *store, const struct index_entry *entry, struct status *status)
+static bool apply_to_table(struct store *store,
+                           const struct index_entry *entry,
+                           struct status *status)
 {
-    const struct blob_key key = entry->kind == RECORD_ACTION
-                                    ? blob_table_action_key(store->table, &entry->digest, entry->instance)
-                                    : blob_table_blob_key(store->table, &entry->digest);
+    const struct blob_key key =
+        entry->kind == RECORD_ACTION
+            ? blob_table_action_key(store->table, &entry->digest, entry->instance)
+            : blob_table_blob_key(store->table, &entry->digest);
     if (!entry->forget)
         return blob_table_put(store->table, key, entry->place, status);
     blob_table_remove(store->table, key, entry->place);
     return true;
 }
 
-static bool replay_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status)
+static bool replay_lane(struct recovery *recovery,
+                        enum lane lane,
+                        struct replay *replay,
+                        struct status *status)
 {
     *replay = (struct replay){
         .store = recovery->store,
@@ -177,7 +192,8 @@ static bool replay_lane(struct recovery *recovery, enum lane lane, struct replay
     recovery->report->tail_bytes_cut += replay->tail_bytes_cut;
     if (replay->damaged > 0) {
         metrics_add(recovery->store->metrics, METRIC_RECORDS_DAMAGED, (int64_t)replay->damaged);
-        log_event(LOG_LEVEL_WARN, "records_damaged", "lane=%s gaps=%" PRIu64, lane_name(lane), replay->damaged);
+        log_event(LOG_LEVEL_WARN, "records_damaged", "lane=%s gaps=%" PRIu64, lane_name(lane),
+                  replay->damaged);
     }
     return true;
 }
@@ -198,13 +214,16 @@ static bool replay_entry(void *argument, const struct index_entry *entry, struct
 static void write_batch(struct recovery *recovery)
 {
     struct status why;
-    if (recovery->index != NULL && !index_write(recovery->index, recovery->batch.entries, recovery->batch.count,
-                                                &recovery->checkpoint, &why))
+    if (recovery->index != NULL && !index_write(recovery->index, recovery->batch.entries,
+                                                recovery->batch.count, &recovery->checkpoint, &why))
         give_up_index(recovery, &why);
     index_batch_clear(&recovery->batch);
 }
 
-static bool open_lane(struct recovery *recovery, enum lane lane, struct replay *replay, struct status *status)
+static bool open_lane(struct recovery *recovery,
+                      enum lane lane,
+                      struct replay *replay,
+                      struct status *status)
 {
     struct store *store = recovery->store;
     if (!drop_surplus(recovery, replay, status))
@@ -268,7 +287,8 @@ static void count_bytes(struct store *store)
     for (size_t i = 0; i < count; i++) {
         struct segment *segment = segment_set_pin(store->segments, numbers[i]);
         if (segment != NULL)
-            bytes += segment->file_bytes < segment->capacity_bytes ? segment->file_bytes : segment->end;
+            bytes +=
+                segment->file_bytes < segment->capacity_bytes ? segment->file_bytes : segment->end;
         segment_set_unpin(store->segments, segment);
     }
     free(numbers);

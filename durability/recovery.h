@@ -15,13 +15,16 @@ struct recovery_report {
     uint64_t records_recovered; /* behind the checkpoint */
     uint64_t tails_cut;
     uint64_t tail_bytes_cut;
-    uint64_t entries_dropped;   /* index entries whose segment or bytes are gone */
+    uint64_t entries_dropped; /* index entries whose segment or bytes are gone */
     bool index_rebuilt;
     int64_t duration_ns;
 };
 
 /* On true store->logs are open and *index is the index (NULL when even a new one cannot be opened: the disk may be full). */
-MUST_CHECK bool recovery_run(struct store *store, const char *index_path, struct index **index,
-                             struct recovery_report *report, struct status *status);
+MUST_CHECK bool recovery_run(struct store *store,
+                             const char *index_path,
+                             struct index **index,
+                             struct recovery_report *report,
+                             struct status *status);
 
 #endif

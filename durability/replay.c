@@ -41,7 +41,10 @@ static bool replay_footed_record(struct replay *replay,
                                  uint64_t offset,
                                  uint64_t payload_bytes,
                                  struct status *status);
-static bool replay_walk(struct replay *replay, struct segment *segment, uint64_t from, struct status *status);
+static bool replay_walk(struct replay *replay,
+                        struct segment *segment,
+                        uint64_t from,
+                        struct status *status);
 static bool on_record(void *argument,
                       const struct record_header *header,
                       uint64_t offset,
@@ -56,14 +59,19 @@ static bool tell(struct replay *replay,
                  uint64_t payload_bytes,
                  struct status *status);
 static bool remember_chunk(struct replay_walked *walked, uint64_t offset, struct status *status);
-static bool chunks_survived(const struct replay *replay, const struct digest *digest, struct bytes manifest);
+static bool chunks_survived(const struct replay *replay,
+                            const struct digest *digest,
+                            struct bytes manifest);
 static bool chunk_survived(const struct replay *replay,
                            const struct digest *digest,
                            const struct manifest_chunk *chunk);
 static bool chunk_is_there(const struct replay *replay,
                            const struct digest *digest,
                            const struct manifest_chunk *chunk);
-static bool list_add(struct segment ***list, size_t *count, struct segment *segment, struct status *status);
+static bool list_add(struct segment ***list,
+                     size_t *count,
+                     struct segment *segment,
+                     struct status *status);
 static void log_tail(const struct segment *segment, const struct segment_walk *walk);
 
 bool replay_run(struct replay *replay, struct status *status)
@@ -77,7 +85,8 @@ bool replay_run(struct replay *replay, struct status *status)
         return false;
     bool ok = true;
     for (size_t i = 0; ok && i < count; i++) {
-        if (numbers[i] < replay->from.place.segment || (replay->to != NULL && numbers[i] > replay->to->place.segment))
+        if (numbers[i] < replay->from.place.segment ||
+            (replay->to != NULL && numbers[i] > replay->to->place.segment))
             continue;
         struct segment *segment = segment_set_pin(replay->store->segments, numbers[i]);
         if (segment != NULL && segment->lane == replay->lane)
@@ -149,7 +158,8 @@ static bool replay_footer(struct replay *replay,
                 return false;
             continue;
         }
-        if (!tell(replay, &digest, (enum record_kind)entry->kind, place, bytes_of(NULL, 0), entry->payload_bytes, status))
+        if (!tell(replay, &digest, (enum record_kind)entry->kind, place, bytes_of(NULL, 0),
+                  entry->payload_bytes, status))
             return false;
     }
     replay->end.place = (struct place){.segment = segment->number, .offset = trailer->records_end};
@@ -168,19 +178,21 @@ static bool replay_footed_record(struct replay *replay,
     const size_t capacity = RECORD_HEADER_BYTES + (size_t)payload_bytes;
     uint8_t *memory = malloc(capacity);
     if (memory == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a record of %zu bytes", capacity);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a record of %zu bytes",
+                           capacity);
     struct record_header header;
     struct bytes payload;
     bool ok = true;
-    if (segment_read_record(segment, offset, capacity, memory, capacity, &header, &payload, status)) {
+    if (segment_read_record(segment, offset, capacity, memory, capacity, &header, &payload,
+                            status)) {
         struct digest digest;
         record_header_digest(&header, &digest);
         if (header.kind == RECORD_MANIFEST && !chunks_survived(replay, &digest, payload))
             replay->incomplete++;
         else
             ok = tell(replay, &digest, (enum record_kind)header.kind,
-                      (struct place){.segment = segment->number, .offset = offset}, payload, payload_bytes,
-                      status);
+                      (struct place){.segment = segment->number, .offset = offset}, payload,
+                      payload_bytes, status);
     } else if (status->code == STATUS_DATA_LOSS || status->code == STATUS_RESOURCE_EXHAUSTED) {
         replay->damaged++;
     } else {
@@ -190,12 +202,16 @@ static bool replay_footed_record(struct replay *replay,
     return ok;
 }
 
-static bool replay_walk(struct replay *replay, struct segment *segment, uint64_t from, struct status *status)
+static bool replay_walk(struct replay *replay,
+                        struct segment *segment,
+                        uint64_t from,
+                        struct status *status)
 {
     struct replay_walked *grown =
         realloc(replay->walked, (replay->walked_count + 1) * sizeof(*replay->walked));
     if (grown == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to replay segment %" PRIu64, segment->number);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory to replay segment %" PRIu64, segment->number);
     replay->walked = grown;
     struct replay_walked *walked = &grown[replay->walked_count++];
     *walked = (struct replay_walked){.segment = segment->number, .from = from};
@@ -220,8 +236,8 @@ static bool replay_walk(struct replay *replay, struct segment *segment, uint64_t
         return false;
     replay->damaged += walk.damaged;
     if (walk.records > 0) {
-        replay->end = (struct segment_log_position){.place = {.segment = segment->number, .offset = walk.end},
-                                                    .seq = walk.next_seq};
+        replay->end = (struct segment_log_position){
+            .place = {.segment = segment->number, .offset = walk.end}, .seq = walk.next_seq};
     }
     if (!replay->settle)
         return true;
@@ -277,9 +293,11 @@ static bool first_seq(struct segment *segment, uint64_t *seq, struct status *sta
 {
     struct record_header header;
     size_t got = 0;
-    if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), SEGMENT_HEADER_BYTES, &got, status))
+    if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), SEGMENT_HEADER_BYTES,
+                  &got, status))
         return false;
-    *seq = got == sizeof(header) && record_header_valid(&header, segment->uid, NULL) ? header.seq : 0;
+    *seq =
+        got == sizeof(header) && record_header_valid(&header, segment->uid, NULL) ? header.seq : 0;
     return true;
 }
 
@@ -319,8 +337,8 @@ static bool on_record(void *argument,
         }
     }
     return tell(replay, &digest, (enum record_kind)header->kind,
-                (struct place){.segment = context->segment->number, .offset = offset}, payload, payload.length,
-                status);
+                (struct place){.segment = context->segment->number, .offset = offset}, payload,
+                payload.length, status);
 }
 
 static bool tell(struct replay *replay,
@@ -331,7 +349,8 @@ static bool tell(struct replay *replay,
                  uint64_t payload_bytes,
                  struct status *status)
 {
-    struct index_entry entry = {.kind = kind, .digest = *digest, .place = place, .payload_bytes = payload_bytes};
+    struct index_entry entry = {
+        .kind = kind, .digest = *digest, .place = place, .payload_bytes = payload_bytes};
     if (kind == RECORD_ACTION) {
         struct action_record action;
         struct status bad;
@@ -361,8 +380,8 @@ static bool remember_chunk(struct replay_walked *walked, uint64_t offset, struct
         const size_t capacity = walked->capacity == 0 ? 256 : 2 * walked->capacity;
         uint64_t *grown = realloc(walked->chunks, capacity * sizeof(*grown));
         if (grown == NULL)
-            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the chunks of segment %" PRIu64,
-                               walked->segment);
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                               "no memory for the chunks of segment %" PRIu64, walked->segment);
         walked->chunks = grown;
         walked->capacity = capacity;
     }
@@ -370,7 +389,9 @@ static bool remember_chunk(struct replay_walked *walked, uint64_t offset, struct
     return true;
 }
 
-static bool chunks_survived(const struct replay *replay, const struct digest *digest, struct bytes manifest)
+static bool chunks_survived(const struct replay *replay,
+                            const struct digest *digest,
+                            struct bytes manifest)
 {
     if (manifest.length % MANIFEST_CHUNK_BYTES != 0)
         return false;
@@ -419,17 +440,23 @@ static bool chunk_is_there(const struct replay *replay,
     struct segment *segment = segment_set_pin(replay->store->segments, place.segment);
     if (segment == NULL)
         return false;
-    const bool ok = io_pread(segment->io, segment->read_fd, &header, sizeof(header), place.offset, &got, &ignored) &&
+    const bool ok = io_pread(segment->io, segment->read_fd, &header, sizeof(header), place.offset,
+                             &got, &ignored) &&
                     got == sizeof(header) && record_header_valid(&header, segment->uid, NULL);
     segment_set_unpin(replay->store->segments, segment);
     if (!ok)
         return false;
     record_header_digest(&header, &found);
-    return header.kind == RECORD_CHUNK && digest_equal(&found, digest) && header.blob_offset == chunk->blob_offset &&
-           header.payload_bytes == chunk->payload_bytes && header.payload_crc32c == chunk->payload_crc32c;
+    return header.kind == RECORD_CHUNK && digest_equal(&found, digest) &&
+           header.blob_offset == chunk->blob_offset &&
+           header.payload_bytes == chunk->payload_bytes &&
+           header.payload_crc32c == chunk->payload_crc32c;
 }
 
-static bool list_add(struct segment ***list, size_t *count, struct segment *segment, struct status *status)
+static bool list_add(struct segment ***list,
+                     size_t *count,
+                     struct segment *segment,
+                     struct status *status)
 {
     struct segment **grown = realloc(*list, (*count + 1) * sizeof(struct segment *));
     if (grown == NULL)

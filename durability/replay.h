@@ -13,8 +13,9 @@ struct replay {
     /* In. */
     struct store *store; /* borrowed */
     enum lane lane;
-    struct segment_log_position from;      /* place.segment 0: from the oldest segment */
-    const struct segment_log_position *to; /* NULL: to the end of everything; else everything before it is durable */
+    struct segment_log_position from; /* place.segment 0: from the oldest segment */
+    const struct segment_log_position
+        *to;     /* NULL: to the end of everything; else everything before it is durable */
     bool settle; /* after a stop: sync each file and drop its page cache before it is believed */
     bool (*each)(void *argument, const struct index_entry *entry, struct status *status);
     void *argument;
@@ -24,7 +25,7 @@ struct replay {
     uint64_t records;
     uint64_t damaged;
     uint64_t tails_cut, tail_bytes_cut;
-    uint64_t incomplete; /* manifests whose chunks did not survive: never acknowledged */
+    uint64_t incomplete;       /* manifests whose chunks did not survive: never acknowledged */
     struct segment **unsealed; /* non-empty without a footer; their end is set */
     size_t unsealed_count;
     struct segment **empty;

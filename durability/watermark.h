@@ -21,7 +21,8 @@ struct watermark {
 void watermark_init(struct watermark *watermark, uint64_t seq);
 void watermark_destroy(struct watermark *watermark);
 
-void watermark_set_pending(struct watermark *watermark, uint64_t seq); /* asserts that it does not go back */
+void watermark_set_pending(struct watermark *watermark,
+                           uint64_t seq); /* asserts that it does not go back */
 /* Asserts durable <= pending, and that the watermark has not failed. */
 void watermark_set_durable(struct watermark *watermark, uint64_t seq);
 /* The first call wins. */

@@ -13,7 +13,8 @@ struct action_record_fixed {
 };
 _Static_assert(sizeof(struct action_record_fixed) == ACTION_RECORD_FIXED_BYTES, "no padding");
 
-void action_record_fixed_put(uint8_t to[ACTION_RECORD_FIXED_BYTES], const struct action_record *record)
+void action_record_fixed_put(uint8_t to[ACTION_RECORD_FIXED_BYTES],
+                             const struct action_record *record)
 {
     ASSERT(record->instance.length <= UINT16_MAX);
     ASSERT(record->writer.length <= UINT16_MAX);

@@ -15,16 +15,19 @@ enum { ACTION_RECORD_FIXED_BYTES = 24 };
 
 struct action_record {
     int64_t written_wall_ns;
-    uint64_t node_uid;   /* where it was first written: ties in time are broken by it */
+    uint64_t node_uid; /* where it was first written: ties in time are broken by it */
     struct bytes instance;
     struct bytes writer; /* tool and peer, for provenance; at most 65,535 bytes */
     struct bytes result; /* encoded ActionResult, or what a client stores there */
 };
 
 /* Fills the fixed part; the payload is then fixed, instance, writer, result in this order. */
-void action_record_fixed_put(uint8_t to[ACTION_RECORD_FIXED_BYTES], const struct action_record *record);
+void action_record_fixed_put(uint8_t to[ACTION_RECORD_FIXED_BYTES],
+                             const struct action_record *record);
 
 /* Parts point into payload. DATA_LOSS when lengths do not add up. */
-MUST_CHECK bool action_record_decode(struct bytes payload, struct action_record *record, struct status *status);
+MUST_CHECK bool action_record_decode(struct bytes payload,
+                                     struct action_record *record,
+                                     struct status *status);
 
 #endif

@@ -8,19 +8,22 @@ struct blob_reader {
     /* Set by blob_reader_open(), never changed. */
     struct store *store; /* borrowed */
     struct digest digest;
-    struct place place;           /* of the BLOB or MANIFEST record */
-    struct segment *home;         /* pinned: holds place; NULL for the empty blob */
-    uint8_t *manifest;            /* owned: the record's bytes; NULL for a blob of the small lane */
+    struct place place;   /* of the BLOB or MANIFEST record */
+    struct segment *home; /* pinned: holds place; NULL for the empty blob */
+    uint8_t *manifest;    /* owned: the record's bytes; NULL for a blob of the small lane */
     const struct manifest_chunk *chunks; /* in manifest */
     size_t chunk_count;
-    struct segment **pinned;      /* owned; the segments of the chunks, each once */
+    struct segment **pinned; /* owned; the segments of the chunks, each once */
     size_t pinned_count;
 };
 
 static bool load_manifest(struct blob_reader *reader, bool *gone, struct status *status);
 static bool check_manifest(const struct blob_reader *reader, struct status *status);
 static bool pin_chunks(struct blob_reader *reader, bool *gone, struct status *status);
-static bool pin_segment(struct blob_reader *reader, uint64_t number, bool *gone, struct status *status);
+static bool pin_segment(struct blob_reader *reader,
+                        uint64_t number,
+                        bool *gone,
+                        struct status *status);
 static struct segment *find_pinned(const struct blob_reader *reader, uint64_t number);
 static const struct manifest_chunk *find_chunk(const struct blob_reader *reader, uint64_t offset);
 static bool read_blob_record(struct segment *segment,
@@ -55,7 +58,8 @@ bool blob_reader_open(struct store *store,
     *reader = NULL;
     struct place place = {0};
     const bool empty = digest_is_empty_blob(digest);
-    if (!empty && !blob_table_get(store->table, blob_table_blob_key(store->table, digest), true, &place))
+    if (!empty &&
+        !blob_table_get(store->table, blob_table_blob_key(store->table, digest), true, &place))
         return true;
     struct blob_reader *opened = calloc(1, sizeof(*opened));
     if (opened == NULL)
@@ -117,8 +121,8 @@ static bool load_manifest(struct blob_reader *reader, bool *gone, struct status 
 {
     struct record_header header;
     struct bytes payload;
-    if (!read_record_alone(reader->home, reader->place.offset, LIMIT_MANIFEST_BYTES, &reader->manifest, &header,
-                           &payload, status))
+    if (!read_record_alone(reader->home, reader->place.offset, LIMIT_MANIFEST_BYTES,
+                           &reader->manifest, &header, &payload, status))
         return false;
     if (header.kind != RECORD_MANIFEST || !header_names(&header, &reader->digest)) {
         *gone = true;
@@ -127,7 +131,8 @@ static bool load_manifest(struct blob_reader *reader, bool *gone, struct status 
     reader->chunks = (const struct manifest_chunk *)(const void *)payload.data;
     reader->chunk_count = payload.length / MANIFEST_CHUNK_BYTES;
     if (payload.length % MANIFEST_CHUNK_BYTES != 0)
-        return status_fail(status, STATUS_DATA_LOSS, "manifest in segment %" PRIu64 " at %" PRIu64 " has %zu bytes",
+        return status_fail(status, STATUS_DATA_LOSS,
+                           "manifest in segment %" PRIu64 " at %" PRIu64 " has %zu bytes",
                            reader->place.segment, reader->place.offset, payload.length);
     return check_manifest(reader, status) && pin_chunks(reader, gone, status);
 }
@@ -138,15 +143,18 @@ static bool check_manifest(const struct blob_reader *reader, struct status *stat
     uint64_t covered = 0;
     for (size_t i = 0; i < reader->chunk_count; i++) {
         const struct manifest_chunk *chunk = &reader->chunks[i];
-        if (chunk->blob_offset != covered || chunk->payload_bytes == 0 || chunk->payload_bytes > LIMIT_CHUNK_BYTES)
-            return status_fail(status, STATUS_DATA_LOSS, "manifest in segment %" PRIu64 " at %" PRIu64 ": chunk %zu is wrong",
+        if (chunk->blob_offset != covered || chunk->payload_bytes == 0 ||
+            chunk->payload_bytes > LIMIT_CHUNK_BYTES)
+            return status_fail(status, STATUS_DATA_LOSS,
+                               "manifest in segment %" PRIu64 " at %" PRIu64 ": chunk %zu is wrong",
                                reader->place.segment, reader->place.offset, i);
         covered += chunk->payload_bytes;
     }
     if (covered != (uint64_t)reader->digest.size_bytes)
-        return status_fail(status, STATUS_DATA_LOSS,
-                           "manifest in segment %" PRIu64 " at %" PRIu64 " covers %" PRIu64 " bytes of %" PRId64,
-                           reader->place.segment, reader->place.offset, covered, reader->digest.size_bytes);
+        return status_fail(
+            status, STATUS_DATA_LOSS,
+            "manifest in segment %" PRIu64 " at %" PRIu64 " covers %" PRIu64 " bytes of %" PRId64,
+            reader->place.segment, reader->place.offset, covered, reader->digest.size_bytes);
     return true;
 }
 
@@ -164,7 +172,10 @@ static bool pin_chunks(struct blob_reader *reader, bool *gone, struct status *st
     return true;
 }
 
-static bool pin_segment(struct blob_reader *reader, uint64_t number, bool *gone, struct status *status)
+static bool pin_segment(struct blob_reader *reader,
+                        uint64_t number,
+                        bool *gone,
+                        struct status *status)
 {
     struct segment **grown =
         realloc(reader->pinned, (reader->pinned_count + 1) * sizeof(struct segment *));
@@ -240,15 +251,16 @@ static bool read_chunk_record(const struct blob_reader *reader,
     const struct place place = place_unpack(chunk->place);
     struct record_header header;
     struct segment *segment = find_pinned(reader, place.segment);
-    ASSERT(segment != NULL);
-    if (!segment_read_record(segment, place.offset, RECORD_HEADER_BYTES + chunk->payload_bytes, buffer->data,
-                             buffer->capacity_bytes, &header, payload, status))
+    ASSERT(segment != NULL); /* load_manifest() pinned them all */
+    if (!segment_read_record(segment, place.offset, RECORD_HEADER_BYTES + chunk->payload_bytes,
+                             buffer->data, buffer->capacity_bytes, &header, payload, status))
         return false;
     if (header.kind != RECORD_CHUNK || !header_names(&header, &reader->digest) ||
         header.blob_offset != chunk->blob_offset || header.payload_bytes != chunk->payload_bytes ||
         header.payload_crc32c != chunk->payload_crc32c)
         return status_fail(status, STATUS_DATA_LOSS,
-                           "chunk in segment %" PRIu64 " at %" PRIu64 " is not the one that the manifest names",
+                           "chunk in segment %" PRIu64 " at %" PRIu64
+                           " is not the one that the manifest names",
                            place.segment, place.offset);
     return true;
 }
@@ -263,13 +275,15 @@ static bool read_blob_record(struct segment *segment,
                              bool *other,
                              struct status *status)
 {
+    ASSERT(segment != NULL);
     struct record_header header;
-    if (!segment_read_record(segment, offset, RECORD_HEADER_BYTES + (uint64_t)digest->size_bytes, buffer,
-                             capacity, &header, data, status))
+    if (!segment_read_record(segment, offset, RECORD_HEADER_BYTES + (uint64_t)digest->size_bytes,
+                             buffer, capacity, &header, data, status))
         return false;
     *other = header.kind != RECORD_BLOB || !header_names(&header, digest);
     if (!*other && data->length != (uint64_t)digest->size_bytes)
-        return status_fail(status, STATUS_DATA_LOSS, "blob in segment %" PRIu64 " at %" PRIu64 " has %zu bytes",
+        return status_fail(status, STATUS_DATA_LOSS,
+                           "blob in segment %" PRIu64 " at %" PRIu64 " has %zu bytes",
                            segment->number, offset, data->length);
     return true;
 }
@@ -286,13 +300,15 @@ bool blob_read_small(struct store *store,
     ASSERT((uint64_t)digest->size_bytes <= LIMIT_SMALL_BLOB_BYTES);
     *found = digest_is_empty_blob(digest);
     *data = bytes_of(buffer, 0);
-    if (*found || !blob_table_get(store->table, blob_table_blob_key(store->table, digest), true, place))
+    if (*found ||
+        !blob_table_get(store->table, blob_table_blob_key(store->table, digest), true, place))
         return true;
     struct segment *segment = segment_set_pin(store->segments, place->segment);
     if (segment == NULL)
         return true;
     bool other = false;
-    const bool ok = read_blob_record(segment, digest, place->offset, buffer, capacity, data, &other, status);
+    const bool ok =
+        read_blob_record(segment, digest, place->offset, buffer, capacity, data, &other, status);
     segment_set_unpin(store->segments, segment);
     if (!ok)
         return count_damage(store, digest, status);
@@ -326,12 +342,14 @@ bool blob_read_whole(struct store *store,
     *place = reader->place;
     /* A record at a time, through memory of our own: a caller of this may hold no pooled buffer for long. */
     uint8_t *whole = malloc((size_t)size + 1);
-    struct buffer scratch = {.capacity_bytes = (size_t)(size <= LIMIT_SMALL_BLOB_BYTES ? record_stored_bytes(size)
-                                                                                       : LIMIT_POOL_BUFFER_BYTES)};
+    struct buffer scratch = {.capacity_bytes = (size_t)(size <= LIMIT_SMALL_BLOB_BYTES
+                                                            ? record_stored_bytes(size)
+                                                            : LIMIT_POOL_BUFFER_BYTES)};
     scratch.data = malloc(scratch.capacity_bytes);
     bool ok = whole != NULL && scratch.data != NULL;
     if (!ok)
-        ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for blob %s", digest_text(digest, text));
+        ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for blob %s",
+                         digest_text(digest, text));
     for (uint64_t offset = 0; ok && offset < size;) {
         struct bytes piece;
         ok = blob_reader_read(reader, offset, &scratch, &piece, status);
@@ -369,10 +387,12 @@ bool action_read(struct store *store,
     struct bytes payload;
     uint8_t *read = NULL;
     bool ok = read_record_alone(segment, place->offset,
-                                LIMIT_ACTION_RESULT_BYTES + 2 * (uint64_t)UINT16_MAX + ACTION_RECORD_FIXED_BYTES,
+                                LIMIT_ACTION_RESULT_BYTES + 2 * (uint64_t)UINT16_MAX +
+                                    ACTION_RECORD_FIXED_BYTES,
                                 &read, &header, &payload, status);
     segment_set_unpin(store->segments, segment);
-    const bool ours = ok && header.kind == RECORD_ACTION && header.digest_function == action->function &&
+    const bool ours = ok && header.kind == RECORD_ACTION &&
+                      header.digest_function == action->function &&
                       memcmp(header.digest, action->hash, sizeof(header.digest)) == 0 &&
                       header.blob_size == (uint64_t)action->size_bytes;
     ok = ok && (!ours || action_record_decode(payload, record, status));
@@ -407,7 +427,8 @@ static bool read_record_alone(struct segment *segment,
             break;
         }
         header->payload_bytes = 0;
-        ok = segment_read_record(segment, offset, capacity, read, capacity, header, payload, status);
+        ok =
+            segment_read_record(segment, offset, capacity, read, capacity, header, payload, status);
         if (ok || status->code != STATUS_RESOURCE_EXHAUSTED)
             break;
         const uint64_t whole = RECORD_HEADER_BYTES + header->payload_bytes;
@@ -427,7 +448,8 @@ static bool read_record_alone(struct segment *segment,
 
 static bool header_names(const struct record_header *header, const struct digest *digest)
 {
-    return header->digest_function == digest->function && header->digest_bytes == digest->hash_length &&
+    return header->digest_function == digest->function &&
+           header->digest_bytes == digest->hash_length &&
            header->blob_size == (uint64_t)digest->size_bytes &&
            memcmp(header->digest, digest->hash, sizeof(header->digest)) == 0;
 }

@@ -13,7 +13,9 @@
 struct blob_reader;
 
 /* Opens a blob. *reader is NULL when it is not there. Pins what it needs until it is freed. The empty blob opens too. */
-MUST_CHECK bool blob_reader_open(struct store *store, const struct digest *digest, struct blob_reader **reader,
+MUST_CHECK bool blob_reader_open(struct store *store,
+                                 const struct digest *digest,
+                                 struct blob_reader **reader,
                                  struct status *status);
 void blob_reader_free(struct blob_reader *reader);
 
@@ -28,23 +30,41 @@ const struct manifest_chunk *blob_reader_chunks(const struct blob_reader *reader
  * Reads from `offset` (below the size) to the end of the chunk it lies in, at most 1 MiB; buffer is one of the store's
  * pool. *data points into the buffer. DATA_LOSS as above; UNAVAILABLE when the disk fails to read.
  */
-MUST_CHECK bool blob_reader_read(struct blob_reader *reader, uint64_t offset, struct buffer *buffer, struct bytes *data,
+MUST_CHECK bool blob_reader_read(struct blob_reader *reader,
+                                 uint64_t offset,
+                                 struct buffer *buffer,
+                                 struct bytes *data,
                                  struct status *status);
 
 /*
  * A blob of the small lane read whole: capacity >= record_stored_bytes(size). *found false: not there. *place is set when it was
  * found in the index, also on failure. *data points into buffer.
  */
-MUST_CHECK bool blob_read_small(struct store *store, const struct digest *digest, uint8_t *buffer, size_t capacity,
-                                struct bytes *data, bool *found, struct place *place, struct status *status);
+MUST_CHECK bool blob_read_small(struct store *store,
+                                const struct digest *digest,
+                                uint8_t *buffer,
+                                size_t capacity,
+                                struct bytes *data,
+                                bool *found,
+                                struct place *place,
+                                struct status *status);
 
 /* Any blob up to `limit` bytes, whole, into memory that the caller frees with free(). *data NULL: not there. *place is set when it was
    found in the index, also on failure. OUT_OF_RANGE over the limit. */
-MUST_CHECK bool blob_read_whole(struct store *store, const struct digest *digest, uint64_t limit, uint8_t **data,
-                                struct place *place, struct status *status);
+MUST_CHECK bool blob_read_whole(struct store *store,
+                                const struct digest *digest,
+                                uint64_t limit,
+                                uint8_t **data,
+                                struct place *place,
+                                struct status *status);
 
 /* The action result of an instance. *memory NULL: not there; else freed by the caller, and record points into it. */
-MUST_CHECK bool action_read(struct store *store, const struct digest *action, struct bytes instance, uint8_t **memory,
-                            struct action_record *record, struct place *place, struct status *status);
+MUST_CHECK bool action_read(struct store *store,
+                            const struct digest *action,
+                            struct bytes instance,
+                            uint8_t **memory,
+                            struct action_record *record,
+                            struct place *place,
+                            struct status *status);
 
 #endif

@@ -36,7 +36,7 @@ enum {
 
 struct slot {
     uint64_t fingerprint; /* 0: empty */
-    uint64_t value;       /* place_pack(), and above it the touch: 0 untouched, else its minute + 1 */
+    uint64_t value; /* place_pack(), and above it the touch: 0 untouched, else its minute + 1 */
 };
 static_assert(sizeof(struct slot) == 16, "four slots a cache line");
 
@@ -464,14 +464,16 @@ bool blob_table_look(struct blob_table *table, struct blob_key key, struct blob_
     *use = (struct blob_use){
         .place = place_unpack(value & PLACE_MASK),
         .touched = touched != 0,
-        .idle_minutes = touched == 0 ? 0 : (uint32_t)((now + TOUCH_MINUTES - touched) % TOUCH_MINUTES),
+        .idle_minutes =
+            touched == 0 ? 0 : (uint32_t)((now + TOUCH_MINUTES - touched) % TOUCH_MINUTES),
     };
     return true;
 }
 
 void blob_table_set_minute(struct blob_table *table, uint64_t minute)
 {
-    atomic_store_explicit(&table->touch, (minute % TOUCH_MINUTES + 1) << PLACE_BITS, memory_order_relaxed);
+    atomic_store_explicit(&table->touch, (minute % TOUCH_MINUTES + 1) << PLACE_BITS,
+                          memory_order_relaxed);
 }
 
 void blob_table_touch(struct blob_table *table, struct blob_key key)
@@ -482,7 +484,10 @@ void blob_table_touch(struct blob_table *table, struct blob_key key)
     }
 }
 
-bool blob_table_replace(struct blob_table *table, struct blob_key key, struct place from, struct place to)
+bool blob_table_replace(struct blob_table *table,
+                        struct blob_key key,
+                        struct place from,
+                        struct place to)
 {
     struct shard *shard = shard_of(table, key.fingerprint);
     lock_acquire(&shard->lock);

@@ -64,7 +64,10 @@ void blob_table_set_minute(struct blob_table *table, uint64_t minute);
 void blob_table_touch(struct blob_table *table, struct blob_key key);
 
 /* Puts the entry at `to`, untouched, if it still lies at `from`; true if it did. */
-bool blob_table_replace(struct blob_table *table, struct blob_key key, struct place from, struct place to);
+bool blob_table_replace(struct blob_table *table,
+                        struct blob_key key,
+                        struct place from,
+                        struct place to);
 
 /* Removes the entry if it still lies at `place`; true if it did. */
 bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place);

@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 struct evict_candidate {
-    uint64_t bytes;             /* of records that moving would append */
-    bool touched;               /* read or found since it was written or last moved */
-    uint32_t idle_minutes;      /* since it was last touched; only if touched */
-    bool move;                  /* out */
+    uint64_t bytes;        /* of records that moving would append */
+    bool touched;          /* read or found since it was written or last moved */
+    uint32_t idle_minutes; /* since it was last touched; only if touched */
+    bool move;             /* out */
 };
 
 struct evict_budget {
@@ -28,11 +28,14 @@ struct evict_budget {
 struct evict_outcome {
     uint64_t moved_bytes;
     uint64_t vouched_over_budget_bytes; /* moved although the budget was used up */
-    uint64_t forgotten_touched_bytes;   /* touched, but beyond the budget: the cache is too small for its use */
+    uint64_t
+        forgotten_touched_bytes; /* touched, but beyond the budget: the cache is too small for its use */
 };
 
 /* Decides `move` of each; sorts the array. */
-void evict_plan(struct evict_candidate **candidates, size_t count, const struct evict_budget *budget,
+void evict_plan(struct evict_candidate **candidates,
+                size_t count,
+                const struct evict_budget *budget,
                 struct evict_outcome *outcome);
 
 /* Half of what the segment holds. */

@@ -44,7 +44,9 @@ void segment_header_fill(struct segment_header *header,
     header->crc32c = crc32c(0, bytes_of(header, offsetof(struct segment_header, crc32c)));
 }
 
-bool segment_header_check(const struct segment_header *header, uint64_t number, struct status *status)
+bool segment_header_check(const struct segment_header *header,
+                          uint64_t number,
+                          struct status *status)
 {
     if (memcmp(header->magic, SEGMENT_MAGIC, sizeof(header->magic)) != 0)
         return status_fail(status, STATUS_DATA_LOSS, "segment %llu: no segment header",
@@ -57,13 +59,14 @@ bool segment_header_check(const struct segment_header *header, uint64_t number, 
                            "segment %llu: format version %u, this program knows %d",
                            (unsigned long long)number, header->version, FORMAT_VERSION);
     if (header->number != number || header->lane >= LANE_COUNT ||
-        header->capacity_bytes > SEGMENT_BYTES_MAX || header->capacity_bytes < SEGMENT_HEADER_BYTES ||
+        header->capacity_bytes > SEGMENT_BYTES_MAX ||
+        header->capacity_bytes < SEGMENT_HEADER_BYTES ||
         !all_zero(header->reserved_13, sizeof(header->reserved_13)) ||
         !all_zero(header->reserved_56, sizeof(header->reserved_56)))
         return status_fail(status, STATUS_DATA_LOSS,
                            "segment %llu: the header says segment %llu, lane %u, %llu bytes",
-                           (unsigned long long)number, (unsigned long long)header->number, header->lane,
-                           (unsigned long long)header->capacity_bytes);
+                           (unsigned long long)number, (unsigned long long)header->number,
+                           header->lane, (unsigned long long)header->capacity_bytes);
     return true;
 }
 
@@ -112,8 +115,8 @@ void record_header_digest(const struct record_header *header, struct digest *dig
 
 static uint32_t record_header_crc(const struct record_header *header, uint64_t uid)
 {
-    const uint32_t first =
-        crc32c(format_crc_seed(uid), bytes_of(header, offsetof(struct record_header, header_crc32c)));
+    const uint32_t first = crc32c(format_crc_seed(uid),
+                                  bytes_of(header, offsetof(struct record_header, header_crc32c)));
     return crc32c(first, bytes_of(header->digest, sizeof(header->digest)));
 }
 

@@ -77,19 +77,21 @@ static inline struct place place_unpack(uint64_t packed)
 #define SEGMENT_BYTES_MIN (8 * MIB)
 
 struct segment_header {
-    uint8_t magic[8];        /*    0: "VARVESEG" */
-    uint32_t version;        /*    8: FORMAT_VERSION */
-    uint8_t lane;            /*   12: enum lane */
-    uint8_t reserved_13[3];  /*   13 */
-    uint64_t number;         /*   16: as in the file's name */
-    uint64_t uid;            /*   24: random; seeds the headers' CRCs, so that bytes of another life never parse */
+    uint8_t magic[8];       /*    0: "VARVESEG" */
+    uint32_t version;       /*    8: FORMAT_VERSION */
+    uint8_t lane;           /*   12: enum lane */
+    uint8_t reserved_13[3]; /*   13 */
+    uint64_t number;        /*   16: as in the file's name */
+    uint64_t
+        uid; /*   24: random; seeds the headers' CRCs, so that bytes of another life never parse */
     uint64_t capacity_bytes; /*   32: allocated size of the file */
     uint64_t node_uid;       /*   40: whose log this is */
     int64_t created_wall_ns; /*   48 */
     uint8_t reserved_56[4036];
     uint32_t crc32c; /* 4092: over bytes 0 to 4091 */
 };
-static_assert(sizeof(struct segment_header) == SEGMENT_HEADER_BYTES, "the segment header fills a page");
+static_assert(sizeof(struct segment_header) == SEGMENT_HEADER_BYTES,
+              "the segment header fills a page");
 static_assert(offsetof(struct segment_header, crc32c) == 4092, "the CRC is last");
 
 struct record_header {
@@ -104,11 +106,15 @@ struct record_header {
     uint64_t blob_offset;    /* 32: CHUNK: where its bytes begin in the blob; else 0 */
     uint8_t digest_bytes;    /* 40: length of the hash */
     uint8_t reserved_41[15]; /* 41 */
-    uint32_t payload_crc32c; /* 56: over the stored payload, not seeded (the header's CRC covers it) */
-    uint32_t header_crc32c;  /* 60: over bytes 0 to 59 and 64 to 127, seeded with the segment's uid */
-    uint8_t digest[64];      /* 64: hash, zero-filled. BLOB, CHUNK, MANIFEST, FORGET: of the blob; ACTION: of the action */
+    uint32_t
+        payload_crc32c; /* 56: over the stored payload, not seeded (the header's CRC covers it) */
+    uint32_t
+        header_crc32c; /* 60: over bytes 0 to 59 and 64 to 127, seeded with the segment's uid */
+    uint8_t digest
+        [64]; /* 64: hash, zero-filled. BLOB, CHUNK, MANIFEST, FORGET: of the blob; ACTION: of the action */
 };
-static_assert(sizeof(struct record_header) == RECORD_HEADER_BYTES, "the record header is two lines");
+static_assert(sizeof(struct record_header) == RECORD_HEADER_BYTES,
+              "the record header is two lines");
 static_assert(offsetof(struct record_header, payload_crc32c) == 56, "CRCs close the first line");
 static_assert(offsetof(struct record_header, digest) == 64, "the digest is the second line");
 
@@ -125,11 +131,11 @@ static_assert(sizeof(struct manifest_chunk) == MANIFEST_CHUNK_BYTES, "24 bytes a
 
 /* The payload of a FORGET: what is gone and why; for an ACTION its instance name follows. */
 struct forget_payload {
-    uint64_t place;        /*  0: place_pack() of the forgotten BLOB, MANIFEST or ACTION record */
-    uint8_t kind;          /*  8: enum record_kind of it */
-    uint8_t reason;        /*  9: enum forget_reason */
-    uint8_t reserved[6];   /* 10 */
-    int64_t wall_ns;       /* 16: when */
+    uint64_t place;      /*  0: place_pack() of the forgotten BLOB, MANIFEST or ACTION record */
+    uint8_t kind;        /*  8: enum record_kind of it */
+    uint8_t reason;      /*  9: enum forget_reason */
+    uint8_t reserved[6]; /* 10 */
+    int64_t wall_ns;     /* 16: when */
 };
 static_assert(sizeof(struct forget_payload) == 24, "a FORGET's fixed part is 24 bytes");
 enum forget_reason { FORGET_DAMAGED = 1, FORGET_PURGED = 2, FORGET_EVICTED = 3 };
@@ -153,31 +159,38 @@ struct footer_entry {
 static_assert(sizeof(struct footer_entry) == FOOTER_ENTRY_BYTES, "one line a record");
 
 struct footer_trailer {
-    uint8_t magic[8];       /*  0: "VARVEEND" */
-    uint64_t segment_uid;   /*  8 */
-    uint64_t entries;       /* 16 */
-    uint64_t records_end;   /* 24: where the records end and the footer begins */
-    uint64_t first_seq;     /* 32: of the first record; with no records the seq that would have come */
-    uint64_t last_seq;      /* 40: first_seq - 1 when there is none */
-    uint8_t reserved[8];    /* 48 */
-    uint32_t entries_crc32c;/* 56: over the entries, seeded with the uid */
-    uint32_t crc32c;        /* 60: over bytes 0 to 59, seeded with the uid */
+    uint8_t magic[8];     /*  0: "VARVEEND" */
+    uint64_t segment_uid; /*  8 */
+    uint64_t entries;     /* 16 */
+    uint64_t records_end; /* 24: where the records end and the footer begins */
+    uint64_t first_seq;  /* 32: of the first record; with no records the seq that would have come */
+    uint64_t last_seq;   /* 40: first_seq - 1 when there is none */
+    uint8_t reserved[8]; /* 48 */
+    uint32_t entries_crc32c; /* 56: over the entries, seeded with the uid */
+    uint32_t crc32c;         /* 60: over bytes 0 to 59, seeded with the uid */
 };
 static_assert(sizeof(struct footer_trailer) == FOOTER_TRAILER_BYTES, "the trailer is one line");
 
 static inline uint64_t record_stored_bytes(uint64_t payload_bytes)
 {
-    return (RECORD_HEADER_BYTES + payload_bytes + RECORD_ALIGNMENT_BYTES - 1) / RECORD_ALIGNMENT_BYTES *
-           RECORD_ALIGNMENT_BYTES;
+    return (RECORD_HEADER_BYTES + payload_bytes + RECORD_ALIGNMENT_BYTES - 1) /
+           RECORD_ALIGNMENT_BYTES * RECORD_ALIGNMENT_BYTES;
 }
 
 /* The seed of every CRC in a segment of this uid. */
 uint32_t format_crc_seed(uint64_t uid);
 
-void segment_header_fill(struct segment_header *header, enum lane lane, uint64_t number, uint64_t uid,
-                         uint64_t capacity_bytes, uint64_t node_uid, int64_t created_wall_ns);
+void segment_header_fill(struct segment_header *header,
+                         enum lane lane,
+                         uint64_t number,
+                         uint64_t uid,
+                         uint64_t capacity_bytes,
+                         uint64_t node_uid,
+                         int64_t created_wall_ns);
 /* DATA_LOSS saying what is wrong. number: as in the file's name. */
-MUST_CHECK bool segment_header_check(const struct segment_header *header, uint64_t number, struct status *status);
+MUST_CHECK bool segment_header_check(const struct segment_header *header,
+                                     uint64_t number,
+                                     struct status *status);
 
 /* Computes header_crc32c; every other field is set. */
 void record_header_seal(struct record_header *header, uint64_t uid);

@@ -596,13 +596,16 @@ static size_t hash_bytes_of(uint8_t function)
 void index_mark_dead(struct index *index, uint64_t segment)
 {
     ASSERT(segment <= SEGMENT_NUMBER_MAX);
-    atomic_fetch_or_explicit(&index->dead[segment / 64], UINT64_C(1) << segment % 64, memory_order_relaxed);
+    atomic_fetch_or_explicit(&index->dead[segment / 64], UINT64_C(1) << segment % 64,
+                             memory_order_relaxed);
 }
 
 static bool is_dead(const struct index *index, uint64_t segment)
 {
     const uint64_t word =
-        segment <= SEGMENT_NUMBER_MAX ? atomic_load_explicit(&index->dead[segment / 64], memory_order_relaxed) : 0;
+        segment <= SEGMENT_NUMBER_MAX
+            ? atomic_load_explicit(&index->dead[segment / 64], memory_order_relaxed)
+            : 0;
     return (word >> segment % 64 & 1) != 0;
 }
 

@@ -100,8 +100,8 @@ static bool make_file(struct segment *segment,
     struct segment_header header;
     if (!random_uid(&segment->uid, status))
         return false;
-    segment_header_fill(&header, segment->lane, segment->number, segment->uid, segment->capacity_bytes,
-                        node_uid, created_wall_ns);
+    segment_header_fill(&header, segment->lane, segment->number, segment->uid,
+                        segment->capacity_bytes, node_uid, created_wall_ns);
     const struct iovec part = {.iov_base = &header, .iov_len = sizeof(header)};
     if (!io_open(io, new_path, IO_OPEN_CREATE_NEW, &segment->write_fd, status))
         return false;
@@ -130,7 +130,8 @@ static void explain_full_disk(struct io *io,
     if (status->code != STATUS_RESOURCE_EXHAUSTED || !io_space(io, directory, &space, &ignored))
         return;
     status_prefix(status,
-                  "the data disk is full: %" PRIu64 " of %" PRIu64 " bytes are free, the next segment needs %" PRIu64,
+                  "the data disk is full: %" PRIu64 " of %" PRIu64
+                  " bytes are free, the next segment needs %" PRIu64,
                   space.free_bytes, space.total_bytes, needed_bytes);
 }
 
@@ -152,7 +153,8 @@ bool segment_open(struct io *io,
     struct segment *opened = segment_allocate(io, path, number);
     if (opened == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a segment");
-    if (!io_open(io, path, IO_OPEN_READ, &opened->read_fd, status) || !read_header(opened, status)) {
+    if (!io_open(io, path, IO_OPEN_READ, &opened->read_fd, status) ||
+        !read_header(opened, status)) {
         segment_free(opened);
         return false;
     }
@@ -232,7 +234,8 @@ bool segment_write(struct segment *segment,
     ASSERT(total_bytes > 0 && total_bytes % RECORD_ALIGNMENT_BYTES == 0);
     ASSERT(segment->end + total_bytes <= segment->capacity_bytes);
     if (!io_pwritev(segment->io, segment->write_fd, parts, count, segment->end, status)) {
-        status_prefix(status, "append to segment %" PRIu64 " at %" PRIu64, segment->number, segment->end);
+        status_prefix(status, "append to segment %" PRIu64 " at %" PRIu64, segment->number,
+                      segment->end);
         return false;
     }
     segment->end += total_bytes;
@@ -306,7 +309,8 @@ bool segment_seal(struct segment *segment, struct status *status)
     };
     /* Cut first: what a torn append left behind the end must not stand between the footer and the end of the file. */
     const uint64_t file_end = segment->end + entries_bytes + sizeof(trailer);
-    if (!io_pwritev(segment->io, segment->write_fd, parts, ARRAY_LENGTH(parts), segment->end, status) ||
+    if (!io_pwritev(segment->io, segment->write_fd, parts, ARRAY_LENGTH(parts), segment->end,
+                    status) ||
         !io_truncate(segment->io, segment->write_fd, file_end, status)) {
         status_prefix(status, "seal segment %" PRIu64, segment->number);
         return false;
@@ -369,13 +373,15 @@ bool segment_read_footer(struct segment *segment,
         return false;
     if (size < SEGMENT_HEADER_BYTES + sizeof(*trailer) || size % RECORD_ALIGNMENT_BYTES != 0)
         return true;
-    if (!io_pread(segment->io, segment->read_fd, trailer, sizeof(*trailer), size - sizeof(*trailer), &got,
-                  status))
+    if (!io_pread(segment->io, segment->read_fd, trailer, sizeof(*trailer), size - sizeof(*trailer),
+                  &got, status))
         return false;
     const uint32_t seed = format_crc_seed(segment->uid);
-    if (got < sizeof(*trailer) || memcmp(trailer->magic, TRAILER_MAGIC, sizeof(trailer->magic)) != 0 ||
+    if (got < sizeof(*trailer) ||
+        memcmp(trailer->magic, TRAILER_MAGIC, sizeof(trailer->magic)) != 0 ||
         trailer->segment_uid != segment->uid ||
-        trailer->crc32c != crc32c(seed, bytes_of(trailer, offsetof(struct footer_trailer, crc32c))) ||
+        trailer->crc32c !=
+            crc32c(seed, bytes_of(trailer, offsetof(struct footer_trailer, crc32c))) ||
         trailer->entries > SEGMENT_BYTES_MAX / FOOTER_ENTRY_BYTES ||
         trailer->records_end + trailer->entries * FOOTER_ENTRY_BYTES + sizeof(*trailer) != size)
         return true;
@@ -383,13 +389,15 @@ bool segment_read_footer(struct segment *segment,
     const size_t entries_bytes = (size_t)trailer->entries * FOOTER_ENTRY_BYTES;
     struct footer_entry *read = malloc(entries_bytes == 0 ? 1 : entries_bytes);
     if (read == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the footer of segment %" PRIu64,
-                           segment->number);
-    if (!io_pread(segment->io, segment->read_fd, read, entries_bytes, trailer->records_end, &got, status)) {
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                           "no memory for the footer of segment %" PRIu64, segment->number);
+    if (!io_pread(segment->io, segment->read_fd, read, entries_bytes, trailer->records_end, &got,
+                  status)) {
         free(read);
         return false;
     }
-    if (got < entries_bytes || trailer->entries_crc32c != crc32c(seed, bytes_of(read, entries_bytes))) {
+    if (got < entries_bytes ||
+        trailer->entries_crc32c != crc32c(seed, bytes_of(read, entries_bytes))) {
         free(read);
         return true;
     }
@@ -431,8 +439,8 @@ bool segment_read_record(struct segment *segment,
                            whole, segment->number, offset, capacity);
     if (whole > got) {
         size_t more = 0;
-        if (!io_pread(segment->io, segment->read_fd, buffer + got, (size_t)(whole - got), offset + got, &more,
-                      status)) {
+        if (!io_pread(segment->io, segment->read_fd, buffer + got, (size_t)(whole - got),
+                      offset + got, &more, status)) {
             status->code = STATUS_UNAVAILABLE;
             return false;
         }
@@ -450,6 +458,7 @@ static bool damaged(const struct segment *segment,
                     const char *what,
                     struct status *status)
 {
-    return status_fail(status, STATUS_DATA_LOSS, "record in segment %" PRIu64 " at %" PRIu64 " is damaged: %s",
+    return status_fail(status, STATUS_DATA_LOSS,
+                       "record in segment %" PRIu64 " at %" PRIu64 " is damaged: %s",
                        segment->number, offset, what);
 }

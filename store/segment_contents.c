@@ -60,7 +60,8 @@ static bool add_record(void *argument,
         const size_t capacity = contents->capacity == 0 ? 1024 : 2 * contents->capacity;
         struct footer_entry *grown = realloc(contents->entries, capacity * sizeof(*grown));
         if (grown == NULL)
-            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the contents of a segment");
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                               "no memory for the contents of a segment");
         contents->entries = grown;
         contents->capacity = capacity;
     }
@@ -68,7 +69,9 @@ static bool add_record(void *argument,
     return true;
 }
 
-void footer_entry_of_header(const struct record_header *header, uint64_t offset, struct footer_entry *entry)
+void footer_entry_of_header(const struct record_header *header,
+                            uint64_t offset,
+                            struct footer_entry *entry)
 {
     *entry = (struct footer_entry){
         .offset_lines = (uint32_t)(offset / RECORD_ALIGNMENT_BYTES),

@@ -6,17 +6,23 @@
 #include "store/segment.h"
 
 /* *entries is freed by the caller. Damaged records are left out. */
-MUST_CHECK bool segment_contents_load(struct segment *segment, struct footer_entry **entries, size_t *count,
+MUST_CHECK bool segment_contents_load(struct segment *segment,
+                                      struct footer_entry **entries,
+                                      size_t *count,
                                       struct status *status);
 
-static inline struct place footer_entry_place(const struct segment *segment, const struct footer_entry *entry)
+static inline struct place footer_entry_place(const struct segment *segment,
+                                              const struct footer_entry *entry)
 {
-    return (struct place){.segment = segment->number, .offset = (uint64_t)entry->offset_lines * RECORD_ALIGNMENT_BYTES};
+    return (struct place){.segment = segment->number,
+                          .offset = (uint64_t)entry->offset_lines * RECORD_ALIGNMENT_BYTES};
 }
 
 /* The digest, if its hash fits into the entry (else false). */
 bool footer_entry_digest(const struct footer_entry *entry, struct digest *digest);
 
-void footer_entry_of_header(const struct record_header *header, uint64_t offset, struct footer_entry *entry);
+void footer_entry_of_header(const struct record_header *header,
+                            uint64_t offset,
+                            struct footer_entry *entry);
 
 #endif

@@ -59,7 +59,8 @@ static bool add_locked(struct segment_set *set, struct segment *segment, struct 
     size_t at = 0;
     const bool there = find_locked(set, segment->number, &at);
     ASSERT(!there);
-    memmove(&set->segments[at + 1], &set->segments[at], (set->count - at) * sizeof(struct segment *));
+    memmove(&set->segments[at + 1], &set->segments[at],
+            (set->count - at) * sizeof(struct segment *));
     set->segments[at] = segment;
     set->count++;
     set->bytes += segment->file_bytes;
@@ -158,7 +159,10 @@ void segment_set_resized(struct segment_set *set, struct segment *segment, uint6
     lock_release(&set->lock);
 }
 
-bool segment_set_numbers(struct segment_set *set, uint64_t **numbers, size_t *count, struct status *status)
+bool segment_set_numbers(struct segment_set *set,
+                         uint64_t **numbers,
+                         size_t *count,
+                         struct status *status)
 {
     lock_acquire(&set->lock);
     uint64_t *list = malloc((set->count + 1) * sizeof(*list));

@@ -46,7 +46,8 @@ static bool is_zero_line(const uint8_t *line);
 bool segment_walk(struct segment_walk *walk, struct status *status)
 {
     ASSERT(walk->from >= SEGMENT_HEADER_BYTES && walk->from % RECORD_ALIGNMENT_BYTES == 0);
-    struct window window = {.segment = walk->segment, .data = malloc(WINDOW_BYTES), .capacity = WINDOW_BYTES};
+    struct window window = {
+        .segment = walk->segment, .data = malloc(WINDOW_BYTES), .capacity = WINDOW_BYTES};
     walk->end = walk->from;
     walk->next_seq = walk->expected_seq;
     walk->records = 0;
@@ -129,22 +130,29 @@ static bool check_record(const struct segment_walk *walk,
 }
 
 /* The bytes at offset: `wanted` of them, or fewer at the end of the file. */
-static bool look(struct window *window, uint64_t offset, size_t wanted, struct bytes *seen, struct status *status)
+static bool look(struct window *window,
+                 uint64_t offset,
+                 size_t wanted,
+                 struct bytes *seen,
+                 struct status *status)
 {
-    const bool inside = offset >= window->start && offset + wanted <= window->start + window->length;
+    const bool inside =
+        offset >= window->start && offset + wanted <= window->start + window->length;
     if (!inside) {
         if (wanted > window->capacity) {
             uint8_t *grown = realloc(window->data, wanted);
             if (grown == NULL)
-                return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a record of %zu bytes", wanted);
+                return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                                   "no memory for a record of %zu bytes", wanted);
             window->data = grown;
             window->capacity = wanted;
         }
         size_t got = 0;
         window->length = 0;
-        if (!io_pread(window->segment->io, window->segment->read_fd, window->data, window->capacity, offset, &got,
-                      status)) {
-            status_prefix(status, "walk segment %" PRIu64 " at %" PRIu64, window->segment->number, offset);
+        if (!io_pread(window->segment->io, window->segment->read_fd, window->data, window->capacity,
+                      offset, &got, status)) {
+            status_prefix(status, "walk segment %" PRIu64 " at %" PRIu64, window->segment->number,
+                          offset);
             return false;
         }
         window->start = offset;

@@ -19,16 +19,20 @@ struct segment_walk {
      * A sound record. payload is valid during the call. after_gap: something before it in this segment is damaged, so it
      * may never have been acknowledged. False ends the walk with *status.
      */
-    bool (*each)(void *argument, const struct record_header *header, uint64_t offset, struct bytes payload,
-                 bool after_gap, struct status *status);
+    bool (*each)(void *argument,
+                 const struct record_header *header,
+                 uint64_t offset,
+                 struct bytes payload,
+                 bool after_gap,
+                 struct status *status);
     void *argument;
 
     /* Out. */
-    uint64_t end;       /* behind the last sound record; `from` if there is none */
-    uint64_t next_seq;  /* the one after the last; expected_seq if there is none */
-    uint64_t records;   /* sound ones */
-    uint64_t damaged;   /* gaps between sound records */
-    uint64_t tail_bytes;/* what lies behind the end and is no record: 0 when the end is clean */
+    uint64_t end;        /* behind the last sound record; `from` if there is none */
+    uint64_t next_seq;   /* the one after the last; expected_seq if there is none */
+    uint64_t records;    /* sound ones */
+    uint64_t damaged;    /* gaps between sound records */
+    uint64_t tail_bytes; /* what lies behind the end and is no record: 0 when the end is clean */
 };
 
 MUST_CHECK bool segment_walk(struct segment_walk *walk, struct status *status);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/store.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -11,12 +13,15 @@
 
 enum { FORMAT_LINE_BYTES = 64 };
 
-static uint64_t suitable_segment_bytes(const struct store_config *config, enum lane lane, uint64_t at_most);
+static uint64_t suitable_segment_bytes(const struct store_config *config,
+                                       enum lane lane,
+                                       uint64_t at_most);
 static bool prepare_directory(struct store *store, struct status *status);
 static bool sync_parent(struct store *store, struct status *status);
 static bool check_format(struct store *store, struct status *status);
 static bool write_format(struct store *store, const char *path, struct status *status);
 static bool parse_format(struct store *store, const char *line, struct status *status);
+static bool parse_number(const char **text, int base, uint64_t *number);
 static bool open_segments(struct store *store, struct status *status);
 static char *join(const char *directory, const char *name);
 
@@ -43,8 +48,9 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     bool ok = opened->directory != NULL && opened->segments_directory != NULL;
     if (!ok)
         ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a store");
-    ok = ok && segment_set_new(&opened->segments, status) && blob_table_new(&opened->table, status) &&
-         prepare_directory(opened, status) && open_segments(opened, status);
+    ok = ok && segment_set_new(&opened->segments, status) &&
+         blob_table_new(&opened->table, status) && prepare_directory(opened, status) &&
+         open_segments(opened, status);
     if (!ok) {
         store_close(opened);
         status_prefix(status, "open store %s", config->directory);
@@ -55,7 +61,9 @@ bool store_open(const struct store_config *config, struct store **store, struct 
 }
 
 /* What is evicted at once should be a small part of the whole: 64 segments at least. */
-static uint64_t suitable_segment_bytes(const struct store_config *config, enum lane lane, uint64_t at_most)
+static uint64_t suitable_segment_bytes(const struct store_config *config,
+                                       enum lane lane,
+                                       uint64_t at_most)
 {
     if (config->segment_bytes[lane] != 0)
         return config->segment_bytes[lane];
@@ -87,11 +95,11 @@ static bool prepare_directory(struct store *store, struct status *status)
     char *lock_path = join(store->directory, "LOCK");
     if (lock_path == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a path");
-    const bool ok = io_make_directory(store->io, store->directory, status) && sync_parent(store, status) &&
-                    io_lock(store->io, lock_path, &store->lock_fd, status) &&
-                    check_format(store, status) &&
-                    io_make_directory(store->io, store->segments_directory, status) &&
-                    io_sync_directory(store->io, store->directory, status);
+    const bool ok =
+        io_make_directory(store->io, store->directory, status) && sync_parent(store, status) &&
+        io_lock(store->io, lock_path, &store->lock_fd, status) && check_format(store, status) &&
+        io_make_directory(store->io, store->segments_directory, status) &&
+        io_sync_directory(store->io, store->directory, status);
     free(lock_path);
     return ok;
 }
@@ -110,7 +118,8 @@ static bool sync_parent(struct store *store, struct status *status)
 static bool other_file(void *argument, const char *name)
 {
     bool *found = argument;
-    if (strcmp(name, "LOCK") != 0 && strcmp(name, "FORMAT.new") != 0 && strcmp(name, "lost+found") != 0)
+    if (strcmp(name, "LOCK") != 0 && strcmp(name, "FORMAT.new") != 0 &&
+        strcmp(name, "lost+found") != 0)
         *found = true;
     return !*found;
 }
@@ -133,8 +142,9 @@ static bool check_format(struct store *store, struct status *status)
         bool found = false;
         ok = io_list(store->io, store->directory, other_file, &found, status);
         if (ok && found)
-            ok = status_fail(status, STATUS_INVALID_ARGUMENT,
-                             "the directory is not empty and has no FORMAT file: it is no varve store");
+            ok = status_fail(
+                status, STATUS_INVALID_ARGUMENT,
+                "the directory is not empty and has no FORMAT file: it is no varve store");
         ok = ok && write_format(store, path, status);
     } else {
         *status = open_status;
@@ -154,7 +164,8 @@ static bool write_format(struct store *store, const char *path, struct status *s
     }
     char line[FORMAT_LINE_BYTES];
     int fd = -1;
-    bool ok = getrandom(&store->node_uid, sizeof(store->node_uid), 0) == (ssize_t)sizeof(store->node_uid) ||
+    bool ok = getrandom(&store->node_uid, sizeof(store->node_uid), 0) ==
+                  (ssize_t)sizeof(store->node_uid) ||
               status_fail(status, STATUS_INTERNAL, "getrandom");
     const int length =
         snprintf(line, sizeof(line), "varve %d %016" PRIx64 "\n", FORMAT_VERSION, store->node_uid);
@@ -170,23 +181,39 @@ static bool write_format(struct store *store, const char *path, struct status *s
 
 static bool parse_format(struct store *store, const char *line, struct status *status)
 {
-    int version = 0;
-    int used = 0;
-    if (sscanf(line, "varve %d %16" SCNx64 "%n", &version, &store->node_uid, &used) != 2 ||
-        strcmp(line + used, "\n") != 0)
-        return status_fail(status, STATUS_DATA_LOSS,
-                           "the FORMAT file is damaged; it should hold one line \"varve %d <16 hex digits>\"",
-                           FORMAT_VERSION);
+    static const char name[] = "varve ";
+    uint64_t version = 0;
+    const char *rest = line + strlen(name);
+    if (strncmp(line, name, strlen(name)) != 0 || !parse_number(&rest, 10, &version) ||
+        *rest++ != ' ' || !parse_number(&rest, 16, &store->node_uid) || strcmp(rest, "\n") != 0)
+        return status_fail(
+            status, STATUS_DATA_LOSS,
+            "the FORMAT file is damaged; it should hold one line \"varve %d <16 hex digits>\"",
+            FORMAT_VERSION);
     if (version != FORMAT_VERSION)
         return status_fail(status, STATUS_FAILED_PRECONDITION,
-                           "the store has format version %d, this program knows %d", version, FORMAT_VERSION);
+                           "the store has format version %" PRIu64 ", this program knows %d",
+                           version, FORMAT_VERSION);
     return true;
+}
+
+/* Digits alone, at least one; *text is then behind them. */
+static bool parse_number(const char **text, int base, uint64_t *number)
+{
+    char *end = NULL;
+    if (!isxdigit((unsigned char)**text))
+        return false;
+    errno = 0;
+    *number = strtoull(*text, &end, base);
+    const bool ok = end != *text && errno == 0;
+    *text = end;
+    return ok;
 }
 
 /* Names are collected first: files are removed and opened only once the listing is over. */
 struct found_file {
     uint64_t number;
-    char suffix[8];
+    const char *suffix; /* static */
 };
 
 struct found_segments {
@@ -199,10 +226,9 @@ static bool collect_segment(void *argument, const char *name)
 {
     struct found_segments *found = argument;
     uint64_t number = 0;
-    char suffix[8] = {0};
-    int used = 0;
-    if (sscanf(name, "%16" SCNx64 ".%7s%n", &number, suffix, &used) != 2 || name[used] != '\0' || number == 0 ||
-        number > SEGMENT_NUMBER_MAX)
+    const char *suffix = name;
+    if (!parse_number(&suffix, 16, &number) || suffix != name + 16 || *suffix++ != '.' ||
+        number == 0 || number > SEGMENT_NUMBER_MAX)
         return true; /* not ours; left alone */
     if (strcmp(suffix, "seg") != 0 && strcmp(suffix, "new") != 0 && strcmp(suffix, "dead") != 0)
         return true;
@@ -218,7 +244,7 @@ static bool collect_segment(void *argument, const char *name)
     }
     struct found_file *file = &found->items[found->count++];
     file->number = number;
-    memcpy(file->suffix, suffix, sizeof(file->suffix));
+    file->suffix = strcmp(suffix, "seg") == 0 ? "seg" : strcmp(suffix, "new") == 0 ? "new" : "dead";
     return true;
 }
 

@@ -48,9 +48,10 @@ struct store_config {
     struct buffer_pool *buffers;
     const char *directory;
     uint64_t segment_bytes[LANE_COUNT]; /* 0: 256 MiB and 1 GiB, or less to suit the capacity */
-    uint64_t capacity_bytes; /* of all segment files; 0: as much as the disk has. At least STORE_CAPACITY_BYTES_MIN */
-    uint64_t reserve_bytes;  /* of the disk that eviction keeps free; 0: none */
-    int64_t vouch_ns;        /* how long a blob that was found or read is kept whatever else must go */
+    uint64_t
+        capacity_bytes; /* of all segment files; 0: as much as the disk has. At least STORE_CAPACITY_BYTES_MIN */
+    uint64_t reserve_bytes; /* of the disk that eviction keeps free; 0: none */
+    int64_t vouch_ns; /* how long a blob that was found or read is kept whatever else must go */
 };
 
 /* A few segments of the smallest size in each lane. */
@@ -62,11 +63,16 @@ struct store_config {
  * FAILED_PRECONDITION: another process holds it, or its format is newer than we know. INVALID_ARGUMENT: DATA is no store
  * and not empty.
  */
-MUST_CHECK bool store_open(const struct store_config *config, struct store **store, struct status *status);
+MUST_CHECK bool store_open(const struct store_config *config,
+                           struct store **store,
+                           struct status *status);
 void store_close(struct store *store);
 
 /* Is it there and durable. Marks it as used. The empty blob always is. */
 bool store_has_blob(struct store *store, const struct digest *digest);
-void store_has_blobs(struct store *store, const struct digest *digests, size_t count, bool *present);
+void store_has_blobs(struct store *store,
+                     const struct digest *digests,
+                     size_t count,
+                     bool *present);
 
 #endif

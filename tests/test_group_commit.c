@@ -15,7 +15,8 @@
 
 enum { CLIENTS = 16, SLOW_SYNC_MS = 200, BLOB_BYTES = 4000 };
 
-static const char BATCH_UPDATE[] = "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs";
+static const char BATCH_UPDATE[] =
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs";
 
 static struct temp_dir directory;
 static struct config *config;
@@ -26,12 +27,13 @@ static void setup(void)
     struct status status = {0};
     enum config_action action;
     temp_dir_make(&directory);
-    char *const arguments[] = {(char[]){"varved"},      (char[]){"--data"},        directory.path,
-                               (char[]){"--listen"},    (char[]){"127.0.0.1:0"},   (char[]){"--http-listen"},
-                               (char[]){""}};
+    char *const arguments[] = {
+        (char[]){"varved"},      (char[]){"--data"},        directory.path, (char[]){"--listen"},
+        (char[]){"127.0.0.1:0"}, (char[]){"--http-listen"}, (char[]){""}};
     char *const environment[] = {NULL};
-    ck_assert_msg(config_parse((int)ARRAY_LENGTH(arguments), arguments, environment, &action, &config, &status), "%s",
-                  status.message);
+    ck_assert_msg(config_parse((int)ARRAY_LENGTH(arguments), arguments, environment, &action,
+                               &config, &status),
+                  "%s", status.message);
     grpc_init();
     ck_assert_msg(server_start(config, &server, &status), "%s", status.message);
 }

@@ -57,8 +57,8 @@ static void check_sent(const struct sent *sent)
     } else {
         const bool there = store_rig_reads(&rig, &sent->digest, bytes_of(data, sent->length));
         ck_assert_int_eq(there, store_rig_has(&rig, &sent->digest));
-        ck_assert_msg(there || !sent->acknowledged, "acknowledged and gone: seed %d, %zu bytes", (int)sent->seed,
-                      sent->length);
+        ck_assert_msg(there || !sent->acknowledged, "acknowledged and gone: seed %d, %zu bytes",
+                      (int)sent->seed, sent->length);
     }
     free(data);
 }
@@ -84,10 +84,13 @@ static void put_until_power_cut(struct prng *prng, struct sent *sent)
         started[i] = true;
         if (sent[i].action) {
             snprintf(results[i], sizeof(results[i]), "result %d", (int)sent[i].seed);
-            digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data[i], sent[i].length), &sent[i].digest);
-            store_put_start_action(&rig, &puts[i], &sent[i].digest, "some/instance", bytes_of_string(results[i]));
+            digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data[i], sent[i].length),
+                            &sent[i].digest);
+            store_put_start_action(&rig, &puts[i], &sent[i].digest, "some/instance",
+                                   bytes_of_string(results[i]));
         } else {
-            started[i] = store_put_start(&rig, &puts[i], bytes_of(data[i], sent[i].length), &status);
+            started[i] =
+                store_put_start(&rig, &puts[i], bytes_of(data[i], sent[i].length), &status);
             sent[i].digest = puts[i].digest;
         }
     }
@@ -152,22 +155,27 @@ START_TEST(a_manifest_that_survived_its_chunks_is_not_believed)
     struct status status;
     uint8_t *data = seeded_bytes(1, 1 << 20);
     const struct bytes chunk_bytes = bytes_of(data, 1 << 20);
-    struct record chunk = {.kind = RECORD_CHUNK, .digest = {.function = DIGEST_FUNCTION_SHA256, .hash_length = 32,
-                                                            .size_bytes = 2 << 20},
-                           .payload = {.parts = &chunk_bytes, .count = 1},
-                           .payload_bytes = chunk_bytes.length,
-                           .payload_crc32c = crc32c(0, chunk_bytes)};
+    struct record chunk = {
+        .kind = RECORD_CHUNK,
+        .digest = {.function = DIGEST_FUNCTION_SHA256, .hash_length = 32, .size_bytes = 2 << 20},
+        .payload = {.parts = &chunk_bytes, .count = 1},
+        .payload_bytes = chunk_bytes.length,
+        .payload_crc32c = crc32c(0, chunk_bytes)};
     struct record *const chunks[] = {&chunk};
     struct manifest_chunk list[2];
     for (uint32_t i = 0; i < 2; i++) {
         chunk.blob_offset = (uint64_t)i << 20;
         ck_assert(segment_log_append(store->logs[LANE_LARGE], chunks, 1, &status));
-        list[i] = (struct manifest_chunk){.place = place_pack(chunk.place), .blob_offset = chunk.blob_offset,
-                                          .payload_bytes = 1 << 20, .payload_crc32c = chunk.payload_crc32c};
+        list[i] = (struct manifest_chunk){.place = place_pack(chunk.place),
+                                          .blob_offset = chunk.blob_offset,
+                                          .payload_bytes = 1 << 20,
+                                          .payload_crc32c = chunk.payload_crc32c};
     }
     const struct bytes payload = bytes_of(list, sizeof(list));
-    struct record manifest = {.kind = RECORD_MANIFEST, .digest = chunk.digest,
-                              .payload = {.parts = &payload, .count = 1}, .payload_bytes = payload.length,
+    struct record manifest = {.kind = RECORD_MANIFEST,
+                              .digest = chunk.digest,
+                              .payload = {.parts = &payload, .count = 1},
+                              .payload_bytes = payload.length,
                               .payload_crc32c = crc32c(0, payload)};
     struct record *const manifests[] = {&manifest};
     ck_assert(segment_log_append(store->logs[LANE_LARGE], manifests, 1, &status));
@@ -196,7 +204,8 @@ START_TEST(a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is
     struct manifest_chunk list[CHUNKS];
     const struct bytes payload = bytes_of(list, sizeof(list));
     struct record chunk = {.kind = RECORD_CHUNK,
-                           .digest = {.function = DIGEST_FUNCTION_SHA256, .hash_length = 32,
+                           .digest = {.function = DIGEST_FUNCTION_SHA256,
+                                      .hash_length = 32,
                                       .size_bytes = (int64_t)CHUNKS * CHUNK_BYTES},
                            .payload = {.parts = &chunk_bytes, .count = 1},
                            .payload_bytes = CHUNK_BYTES,
@@ -207,14 +216,18 @@ START_TEST(a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is
     for (size_t i = 0; i < CHUNKS; i++) {
         chunk.blob_offset = (uint64_t)i * CHUNK_BYTES;
         ck_assert(segment_log_append(log, chunks, 1, &status));
-        list[i] = (struct manifest_chunk){.place = place_pack(chunk.place), .blob_offset = chunk.blob_offset,
-                                          .payload_bytes = CHUNK_BYTES, .payload_crc32c = chunk.payload_crc32c};
+        list[i] = (struct manifest_chunk){.place = place_pack(chunk.place),
+                                          .blob_offset = chunk.blob_offset,
+                                          .payload_bytes = CHUNK_BYTES,
+                                          .payload_crc32c = chunk.payload_crc32c};
         if (place_unpack(list[i].place).segment == place_unpack(list[0].place).segment)
             last_of_first = i;
     }
     ck_assert_uint_lt(last_of_first, CHUNKS - 1);
-    struct record manifest = {.kind = RECORD_MANIFEST, .digest = chunk.digest,
-                              .payload = {.parts = &payload, .count = 1}, .payload_bytes = payload.length,
+    struct record manifest = {.kind = RECORD_MANIFEST,
+                              .digest = chunk.digest,
+                              .payload = {.parts = &payload, .count = 1},
+                              .payload_bytes = payload.length,
                               .payload_crc32c = crc32c(0, payload)};
     struct record *const manifests[] = {&manifest};
     ck_assert(segment_log_append(log, manifests, 1, &status));
@@ -309,11 +322,16 @@ START_TEST(a_torn_tail_does_not_stop_the_start)
         /* The beginning of a valid further record, random bytes, zeros. */
         uint8_t *tail = seeded_bytes(n, 200);
         if (n % 3 == 0) {
-            struct record_header header = {.magic = RECORD_MAGIC, .version = FORMAT_VERSION, .kind = RECORD_BLOB,
-                                           .digest_function = DIGEST_FUNCTION_SHA256, .payload_bytes = 500,
-                                           .blob_size = 500, .digest_bytes = 32};
+            struct record_header header = {.magic = RECORD_MAGIC,
+                                           .version = FORMAT_VERSION,
+                                           .kind = RECORD_BLOB,
+                                           .digest_function = DIGEST_FUNCTION_SHA256,
+                                           .payload_bytes = 500,
+                                           .blob_size = 500,
+                                           .digest_bytes = 32};
             const uint64_t number = newest_small_segment();
-            struct segment *segment = segment_set_pin(durability_store(rig.durability)->segments, number);
+            struct segment *segment =
+                segment_set_pin(durability_store(rig.durability)->segments, number);
             header.seq = segment->last_seq + 1;
             record_header_seal(&header, segment->uid);
             segment_set_unpin(durability_store(rig.durability)->segments, segment);
@@ -336,7 +354,8 @@ START_TEST(a_torn_tail_does_not_stop_the_start)
         store_rig_crash(&rig, n, IO_SIM_CRASH_NOTHING);
         store_rig_open(&rig);
         ck_assert(store_rig_reads(&rig, &fresh, bytes_of(more, 300)));
-        ck_assert(store_rig_put(&rig, bytes_of(more, 299), &fresh, &status)); /* the newest segment is not empty */
+        ck_assert(store_rig_put(&rig, bytes_of(more, 299), &fresh,
+                                &status)); /* the newest segment is not empty */
         free(more);
     }
     for (size_t i = 0; i < 100; i++)
@@ -360,26 +379,31 @@ static void put_mixed(struct mixed *mixed)
     for (size_t i = 0; i < 40; i++) {
         mixed->lengths[i] = random_length(&prng) / 2 + 1;
         mixed->data[i] = seeded_bytes(5000 + i, mixed->lengths[i]);
-        ck_assert(store_rig_put(&rig, bytes_of(mixed->data[i], mixed->lengths[i]), &mixed->digests[i], &status));
+        ck_assert(store_rig_put(&rig, bytes_of(mixed->data[i], mixed->lengths[i]),
+                                &mixed->digests[i], &status));
     }
     mixed->action = mixed->digests[0];
     ck_assert(store_rig_put_action(&rig, &mixed->action, "one", bytes_of_string("first"), &status));
     ck_assert(store_rig_put_action(&rig, &mixed->action, "two", bytes_of_string("other"), &status));
-    ck_assert(store_rig_put_action(&rig, &mixed->action, "one", bytes_of_string("second"), &status));
+    ck_assert(
+        store_rig_put_action(&rig, &mixed->action, "one", bytes_of_string("second"), &status));
 
     struct place place;
     struct store *store = durability_store(rig.durability);
     ck_assert(store_rig_put(&rig, bytes_of("to be forgotten", 15), &mixed->forgotten, &status));
-    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &mixed->forgotten), false, &place));
+    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &mixed->forgotten),
+                             false, &place));
     durability_forget(rig.durability, &mixed->forgotten, NULL, place, RECORD_BLOB, FORGET_PURGED);
     struct digest after;
-    ck_assert(store_rig_put(&rig, bytes_of("after it", 8), &after, &status)); /* the FORGET is durable before this */
+    ck_assert(store_rig_put(&rig, bytes_of("after it", 8), &after,
+                            &status)); /* the FORGET is durable before this */
 }
 
 static void check_mixed(const struct mixed *mixed)
 {
     for (size_t i = 0; i < 40; i++)
-        ck_assert(store_rig_reads(&rig, &mixed->digests[i], bytes_of(mixed->data[i], mixed->lengths[i])));
+        ck_assert(
+            store_rig_reads(&rig, &mixed->digests[i], bytes_of(mixed->data[i], mixed->lengths[i])));
     char *one = store_rig_action(&rig, &mixed->action, "one");
     char *two = store_rig_action(&rig, &mixed->action, "two");
     char *three = store_rig_action(&rig, &mixed->action, "three");
@@ -459,7 +483,8 @@ static void check_rot(bool after_crash, uint64_t offset_in_record)
         ck_assert(store_rig_put(&rig, bytes_of(data[i], 3000), &digests[i], &status));
     }
     struct place place;
-    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &digests[12]), false, &place));
+    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &digests[12]), false,
+                             &place));
     if (after_crash)
         store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
     else
@@ -472,7 +497,8 @@ static void check_rot(bool after_crash, uint64_t offset_in_record)
         ck_assert_msg(store_rig_reads(&rig, &digests[i], bytes_of(data[i], 3000)), "blob %zu", i);
     }
     uint8_t *found = NULL;
-    const bool ok = blob_read_whole(durability_store(rig.durability), &digests[12], UINT64_MAX, &found, &place, &status);
+    const bool ok = blob_read_whole(durability_store(rig.durability), &digests[12], UINT64_MAX,
+                                    &found, &place, &status);
     ck_assert(found == NULL);
     ck_assert(ok || status.code == STATUS_DATA_LOSS);
     for (size_t i = 0; i < 30; i++)
@@ -536,7 +562,8 @@ START_TEST(records_that_a_client_sent_as_bytes_are_not_taken_for_ours)
     }
     ck_assert(store_rig_put(&rig, bytes_of(data, FORGED * stored_bytes), &outer, &status));
     struct store *store = durability_store(rig.durability);
-    ck_assert(blob_table_get(store->table, blob_table_blob_key(store->table, &outer), false, &place));
+    ck_assert(
+        blob_table_get(store->table, blob_table_blob_key(store->table, &outer), false, &place));
     store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
     rot(place.segment, place.offset + 20);
     store_rig_open(&rig);
@@ -626,7 +653,9 @@ int main(void)
     tcase_add_test(simulated, everything_acknowledged_is_there_after_power_cuts_at_random_moments);
     tcase_add_test(simulated, recovery_can_be_interrupted_at_every_operation);
     tcase_add_test(simulated, a_manifest_that_survived_its_chunks_is_not_believed);
-    tcase_add_test(simulated, a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is_rebuilt_either);
+    tcase_add_test(
+        simulated,
+        a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is_rebuilt_either);
     tcase_add_test(simulated, a_torn_tail_does_not_stop_the_start);
     tcase_add_test(simulated, a_clean_restart_recovers_nothing_and_has_everything);
     tcase_add_test(simulated, a_deleted_index_is_rebuilt_from_the_segments_alone);

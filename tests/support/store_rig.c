@@ -26,7 +26,8 @@ void store_rig_start(struct store_rig *rig, enum store_rig_disk disk)
         rig->sim = io_sim_new();
         make_parents(io_sim_io(rig->sim), rig->directory.path);
     }
-    ck_assert_msg(buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, RIG_BUFFERS, &rig->buffers, &status), "%s", status.message);
+    ck_assert_msg(buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, RIG_BUFFERS, &rig->buffers, &status),
+                  "%s", status.message);
     store_rig_open(rig);
 }
 
@@ -102,7 +103,10 @@ void store_rig_remove_index(struct store_rig *rig)
     ck_assert_msg(index_destroy(path, &status), "%s", status.message);
 }
 
-bool store_put_start(struct store_rig *rig, struct store_put *put, struct bytes data, struct status *status)
+bool store_put_start(struct store_rig *rig,
+                     struct store_put *put,
+                     struct bytes data,
+                     struct status *status)
 {
     put_init(put);
     digest_of_bytes(DIGEST_FUNCTION_SHA256, data, &put->digest);
@@ -119,7 +123,8 @@ bool store_put_start(struct store_rig *rig, struct store_put *put, struct bytes 
     } else {
         ck_assert(blob_writer_new(store, &put->digest, &put->writer, status));
         blob_writer_give_buffer(put->writer, buffer_pool_try_take(rig->buffers));
-        if (!blob_writer_append(put->writer, data, status) || !blob_writer_finish(put->writer, &record, &lane, status)) {
+        if (!blob_writer_append(put->writer, data, status) ||
+            !blob_writer_finish(put->writer, &record, &lane, status)) {
             blob_writer_free(put->writer);
             put->writer = NULL;
             return false;
@@ -130,7 +135,10 @@ bool store_put_start(struct store_rig *rig, struct store_put *put, struct bytes 
     return true;
 }
 
-void store_put_start_action(struct store_rig *rig, struct store_put *put, const struct digest *action, const char *instance,
+void store_put_start_action(struct store_rig *rig,
+                            struct store_put *put,
+                            const struct digest *action,
+                            const char *instance,
                             struct bytes result)
 {
     put_init(put);
@@ -186,7 +194,10 @@ bool store_put_finish(struct store_put *put, struct status *status)
     return status->code == STATUS_OK;
 }
 
-bool store_rig_put(struct store_rig *rig, struct bytes data, struct digest *digest, struct status *status)
+bool store_rig_put(struct store_rig *rig,
+                   struct bytes data,
+                   struct digest *digest,
+                   struct status *status)
 {
     struct store_put put;
     if (!store_put_start(rig, &put, data, status)) {
@@ -197,7 +208,10 @@ bool store_rig_put(struct store_rig *rig, struct bytes data, struct digest *dige
     return store_put_finish(&put, status);
 }
 
-bool store_rig_put_action(struct store_rig *rig, const struct digest *action, const char *instance, struct bytes result,
+bool store_rig_put_action(struct store_rig *rig,
+                          const struct digest *action,
+                          const char *instance,
+                          struct bytes result,
                           struct status *status)
 {
     struct store_put put;
@@ -215,7 +229,8 @@ bool store_rig_reads(struct store_rig *rig, const struct digest *digest, struct 
     uint8_t *data = NULL;
     struct place place;
     struct status status;
-    if (!blob_read_whole(durability_store(rig->durability), digest, UINT64_MAX, &data, &place, &status))
+    if (!blob_read_whole(durability_store(rig->durability), digest, UINT64_MAX, &data, &place,
+                         &status))
         ck_abort_msg("%s", status.message);
     if (data == NULL)
         return false;
@@ -231,8 +246,8 @@ char *store_rig_action(struct store_rig *rig, const struct digest *action, const
     struct action_record record;
     struct place place;
     struct status status;
-    if (!action_read(durability_store(rig->durability), action, bytes_of_string(instance), &memory, &record, &place,
-                     &status))
+    if (!action_read(durability_store(rig->durability), action, bytes_of_string(instance), &memory,
+                     &record, &place, &status))
         ck_abort_msg("%s", status.message);
     if (memory == NULL)
         return NULL;

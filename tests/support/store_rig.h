@@ -53,15 +53,27 @@ struct store_put {
 };
 
 /* Starts a put; false when the blob could not even be written (status). data is borrowed until it is done. */
-bool store_put_start(struct store_rig *rig, struct store_put *put, struct bytes data, struct status *status);
-void store_put_start_action(struct store_rig *rig, struct store_put *put, const struct digest *action, const char *instance,
+bool store_put_start(struct store_rig *rig,
+                     struct store_put *put,
+                     struct bytes data,
+                     struct status *status);
+void store_put_start_action(struct store_rig *rig,
+                            struct store_put *put,
+                            const struct digest *action,
+                            const char *instance,
                             struct bytes result);
 /* Waits; true if it was acknowledged with OK. */
 bool store_put_finish(struct store_put *put, struct status *status);
 
 /* The whole of it. */
-bool store_rig_put(struct store_rig *rig, struct bytes data, struct digest *digest, struct status *status);
-bool store_rig_put_action(struct store_rig *rig, const struct digest *action, const char *instance, struct bytes result,
+bool store_rig_put(struct store_rig *rig,
+                   struct bytes data,
+                   struct digest *digest,
+                   struct status *status);
+bool store_rig_put_action(struct store_rig *rig,
+                          const struct digest *action,
+                          const char *instance,
+                          struct bytes result,
                           struct status *status);
 
 /* What the store says of a blob: absent, or its bytes, compared with `expected` (asserted equal). */
