@@ -35,10 +35,10 @@ struct commit {
     struct commit_request *first, *last; /* guarded by lock */
     size_t queued;                       /* guarded by lock */
     int expected;                        /* guarded by lock */
-    bool idle;                           /* guarded by lock: the committer sleeps until something is submitted */
-    bool sync_wanted;                    /* guarded by lock */
-    bool stopping;                       /* guarded by lock */
-    bool failed;                         /* guarded by lock; never goes back to false */
+    bool idle;        /* guarded by lock: the committer sleeps until something is submitted */
+    bool sync_wanted; /* guarded by lock */
+    bool stopping;    /* guarded by lock */
+    bool failed;      /* guarded by lock; never goes back to false */
 
     struct commit_round *round; /* owned; the committer's */
 };
@@ -48,17 +48,24 @@ static bool dequeue_locked(struct commit *commit) REQUIRES(commit->lock);
 static void await_company_locked(struct commit *commit) REQUIRES(commit->lock);
 static void sort_out(struct commit *commit);
 static bool is_blob(const struct commit_request *request);
-static bool is_late_move(const struct commit *commit, const struct commit_request *request, size_t before);
+static bool is_late_move(const struct commit *commit,
+                         const struct commit_request *request,
+                         size_t before);
 static bool seen_in_round(struct commit_round *round, struct commit_request *request);
 static void acknowledge_later(struct commit_round *round, struct commit_request *request);
 static bool append_and_sync(struct commit *commit, uint64_t *covered, struct status *status);
 static void publish(struct commit *commit);
-static bool publish_one(struct commit *commit, struct commit_request *request, bool *stale, struct status *status);
+static bool publish_one(struct commit *commit,
+                        struct commit_request *request,
+                        bool *stale,
+                        struct status *status);
 static struct blob_key key_of(const struct store *store, const struct commit_request *request);
 static void index_entry_of(const struct commit_request *request, struct index_entry *entry);
 static void fail_round(struct commit *commit, const struct status *why);
 static void fail_lane(struct commit *commit, const struct status *why);
-static void refuse(struct commit *commit, struct commit_request *requests, const struct status *why);
+static void refuse(struct commit *commit,
+                   struct commit_request *requests,
+                   const struct status *why);
 static bool gone_to_refusal(struct commit *commit, struct commit_request *requests);
 
 bool commit_new(const struct commit_config *config, struct commit **commit, struct status *status)
@@ -126,8 +133,8 @@ static bool gone_to_refusal(struct commit *commit, struct commit_request *reques
         const bool known = watermark_failed(&commit->watermark, &why);
         ASSERT(known);
     } else if (queued >= LIMIT_COMMIT_QUEUE) {
-        status_fail(&why, STATUS_RESOURCE_EXHAUSTED, "%zu writes already wait for the disk; send fewer at once",
-                    queued);
+        status_fail(&why, STATUS_RESOURCE_EXHAUSTED,
+                    "%zu writes already wait for the disk; send fewer at once", queued);
     } else {
         return false;
     }
@@ -178,7 +185,9 @@ bool commit_round(struct commit *commit)
     }
     watermark_set_durable(&commit->watermark, covered);
     metrics_add(metrics, METRIC_COMMIT_ROUNDS, 1);
-    metrics_set(metrics, commit->config.lane == LANE_SMALL ? METRIC_DURABLE_SEQ_SMALL : METRIC_DURABLE_SEQ_LARGE,
+    metrics_set(metrics,
+                commit->config.lane == LANE_SMALL ? METRIC_DURABLE_SEQ_SMALL
+                                                  : METRIC_DURABLE_SEQ_LARGE,
                 (int64_t)covered);
     FAILPOINT(commit_after_sync);
     publish(commit);
@@ -186,7 +195,8 @@ bool commit_round(struct commit *commit)
 
     /* Entries are copied before the acknowledgement: afterwards the requests are no longer ours. */
     const struct segment_log_position position = segment_log_synced_position(commit->log);
-    indexer_post(commit->config.indexer, commit->config.lane, round->entries, round->entry_count, &position);
+    indexer_post(commit->config.indexer, commit->config.lane, round->entries, round->entry_count,
+                 &position);
     acker_post(commit->config.acker, round->ok, &status);
     FAILPOINT(commit_after_ack);
     return true;
@@ -208,7 +218,8 @@ static bool gather(struct commit *commit, bool *sync_wanted)
     *sync_wanted = commit->sync_wanted;
     commit->sync_wanted = false;
     const bool full = dequeue_locked(commit);
-    if (!full && !commit->stopping && round->count > 0 && (round->count > 1 || commit->expected > 0)) {
+    if (!full && !commit->stopping && round->count > 0 &&
+        (round->count > 1 || commit->expected > 0)) {
         await_company_locked(commit);
         dequeue_locked(commit);
     }
@@ -258,7 +269,8 @@ static void sort_out(struct commit *commit)
         struct commit_request *request = round->requests[i];
         acknowledge_later(round, request);
         if (is_blob(request) && request->relocate.segment == 0 &&
-            (store_has_blob(commit->config.store, &request->record->digest) || seen_in_round(round, request)))
+            (store_has_blob(commit->config.store, &request->record->digest) ||
+             seen_in_round(round, request)))
             continue;
         if (request->relocate.segment != 0 && is_late_move(commit, request, i))
             continue;
@@ -276,11 +288,14 @@ static bool is_blob(const struct commit_request *request)
  * Its entry lies elsewhere by now, or will when the requests before it in the round are published. A copy behind a newer
  * record would be taken for the newest by whoever reads the log.
  */
-static bool is_late_move(const struct commit *commit, const struct commit_request *request, size_t before)
+static bool is_late_move(const struct commit *commit,
+                         const struct commit_request *request,
+                         size_t before)
 {
     const struct commit_round *round = commit->round;
     struct blob_use use = {0};
-    if (!blob_table_look(commit->config.store->table, key_of(commit->config.store, request), &use) ||
+    if (!blob_table_look(commit->config.store->table, key_of(commit->config.store, request),
+                         &use) ||
         place_pack(use.place) != place_pack(request->relocate))
         return true;
     for (size_t i = 0; i < before; i++) {
@@ -319,12 +334,18 @@ static bool append_and_sync(struct commit *commit, uint64_t *covered, struct sta
     struct commit_round *round = commit->round;
     struct metrics *metrics = commit->config.store->metrics;
     FAILPOINT(commit_before_append);
+    /* Nobody but us makes room in a crowded log. */
+    if (round->appended_count > 0 && segment_log_is_crowded(commit->log) &&
+        !segment_log_sync(commit->log, covered, status))
+        return false;
     if (round->appended_count > 0 &&
         !segment_log_append(commit->log, round->records, round->appended_count, status))
         return false;
     const uint64_t pending = segment_log_pending_seq(commit->log);
     watermark_set_pending(&commit->watermark, pending);
-    metrics_set(metrics, commit->config.lane == LANE_SMALL ? METRIC_PENDING_SEQ_SMALL : METRIC_PENDING_SEQ_LARGE,
+    metrics_set(metrics,
+                commit->config.lane == LANE_SMALL ? METRIC_PENDING_SEQ_SMALL
+                                                  : METRIC_PENDING_SEQ_LARGE,
                 (int64_t)pending);
     FAILPOINT(commit_before_sync);
     if (!segment_log_sync(commit->log, covered, status))
@@ -344,7 +365,8 @@ static void publish(struct commit *commit)
         bool stale = false;
         if (!publish_one(commit, request, &stale, &status)) {
             struct log_text text;
-            log_event(LOG_LEVEL_ERROR, "publish_failed", "reason=%s", log_quote(&text, status.message));
+            log_event(LOG_LEVEL_ERROR, "publish_failed", "reason=%s",
+                      log_quote(&text, status.message));
         }
         request->stale = stale;
         if (!stale)
@@ -353,7 +375,10 @@ static void publish(struct commit *commit)
 }
 
 /* *stale: a move that came too late; its entry lies elsewhere by now, or nowhere. */
-static bool publish_one(struct commit *commit, struct commit_request *request, bool *stale, struct status *status)
+static bool publish_one(struct commit *commit,
+                        struct commit_request *request,
+                        bool *stale,
+                        struct status *status)
 {
     struct store *store = commit->config.store;
     const struct record *record = request->record;
@@ -380,9 +405,11 @@ static bool publish_one(struct commit *commit, struct commit_request *request, b
 static struct blob_key key_of(const struct store *store, const struct commit_request *request)
 {
     const struct record *record = request->record;
-    const enum record_kind kind = record->kind == RECORD_FORGET ? request->forget_kind : record->kind;
-    return kind == RECORD_ACTION ? blob_table_action_key(store->table, &record->digest, request->instance)
-                                 : blob_table_blob_key(store->table, &record->digest);
+    const enum record_kind kind =
+        record->kind == RECORD_FORGET ? request->forget_kind : record->kind;
+    return kind == RECORD_ACTION
+               ? blob_table_action_key(store->table, &record->digest, request->instance)
+               : blob_table_blob_key(store->table, &record->digest);
 }
 
 static void index_entry_of(const struct commit_request *request, struct index_entry *entry)

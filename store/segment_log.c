@@ -12,7 +12,10 @@
 /* How long an append waits for an eviction before its client is told that the store is full. */
 #define WAIT_FOR_ROOM_NS (5 * NS_PER_S)
 
-/* Full segments that wait for a sync; more would let appends run ahead of the disk without end. */
+/*
+ * Full segments that wait for a sync; more would let appends run ahead of the disk without end. Who appends chunks waits then;
+ * one more is the committer's, who can't wait because it is the one who syncs.
+ */
 enum { UNSYNCED_SEGMENTS_MAX = 4, UNSEALED_SEGMENTS_MAX = 64 };
 
 struct segment_list {
@@ -36,26 +39,28 @@ struct segment_log {
     void *hook_argument;
 
     struct lock lock;
-    struct condition changed;        /* a segment was made or could not be, or one was synced */
-    struct segment *active;          /* guarded by lock, as all below; borrowed from the set */
-    bool active_is_torn;             /* a write of it was cut off: nothing more goes there */
-    struct segment *spare;           /* borrowed from the set */
-    struct segment_list unsynced;    /* full, with bytes that are not durable; oldest first */
-    struct segment_list unsealed;    /* full and durable, without a footer */
-    bool evicting;                   /* a segment is being emptied */
-    struct segment *sealing;         /* taken from unsealed by segment_log_maintain() */
-    bool making;                     /* somebody makes a segment without the lock */
-    int64_t retry_at_ns;             /* no new attempt to make one before */
-    struct status make_failure;      /* the last; code 0: none */
+    struct condition changed;     /* a segment was made or could not be, or one was synced */
+    struct segment *active;       /* guarded by lock, as all below; borrowed from the set */
+    bool active_is_torn;          /* a write of it was cut off: nothing more goes there */
+    struct segment *spare;        /* borrowed from the set */
+    struct segment_list unsynced; /* full, with bytes that are not durable; oldest first */
+    struct segment_list unsealed; /* full and durable, without a footer */
+    bool evicting;                /* a segment is being emptied */
+    struct segment *sealing;      /* taken from unsealed by segment_log_maintain() */
+    bool making;                  /* somebody makes a segment without the lock */
+    int64_t retry_at_ns;          /* no new attempt to make one before */
+    struct status make_failure;   /* the last; code 0: none */
     uint64_t next_seq;
     uint64_t unsynced_bytes;
     struct segment_log_position synced;
-    bool failed;                     /* never goes back to false */
+    bool failed; /* never goes back to false */
     struct status why;
 
     /* Scratch for one gathered write. */
     struct iovec *parts; /* owned */
     size_t parts_capacity;
+
+    bool making_fails; /* of whoever is making one: it has been told */
 };
 
 struct append_outcome {
@@ -74,14 +79,17 @@ static bool append_locked(struct segment_log *log,
 static bool ensure_active_locked(struct segment_log *log,
                                  uint64_t total_bytes,
                                  size_t count,
+                                 size_t unsynced_max,
                                  struct append_outcome *outcome,
                                  struct status *status) REQUIRES(log->lock);
 static bool has_room_locked(struct segment_log *log) REQUIRES(log->lock);
 static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
     REQUIRES(log->lock);
 static void rotate_locked(struct segment_log *log) REQUIRES(log->lock);
-static bool make_segment_locked(struct segment_log *log, struct segment **made, struct status *status)
-    REQUIRES(log->lock);
+static bool make_segment_locked(struct segment_log *log,
+                                struct segment **made,
+                                struct status *status) REQUIRES(log->lock);
+static void tell_of_making(struct segment_log *log, bool ok, struct status *status);
 static bool make_segment(struct segment_log *log, struct segment **made, struct status *status);
 static bool gather_locked(struct segment_log *log,
                           struct record *const *records,
@@ -90,13 +98,17 @@ static bool gather_locked(struct segment_log *log,
                           struct status *status) REQUIRES(log->lock);
 static void fill_header(const struct segment_log *log, struct record *record, uint64_t seq);
 static void fail_locked(struct segment_log *log, const struct status *why) REQUIRES(log->lock);
-static bool refuse_failed_locked(struct segment_log *log, struct status *status) REQUIRES(log->lock);
+static bool refuse_failed_locked(struct segment_log *log, struct status *status)
+    REQUIRES(log->lock);
 static void settle_synced_locked(struct segment_log *log) REQUIRES(log->lock);
 static void list_remove_first(struct segment_list *list);
 
-bool segment_log_new(const struct segment_log_config *config, struct segment_log **log, struct status *status)
+bool segment_log_new(const struct segment_log_config *config,
+                     struct segment_log **log,
+                     struct status *status)
 {
-    ASSERT(config->segment_bytes >= SEGMENT_BYTES_MIN && config->segment_bytes <= SEGMENT_BYTES_MAX);
+    ASSERT(config->segment_bytes >= SEGMENT_BYTES_MIN &&
+           config->segment_bytes <= SEGMENT_BYTES_MAX);
     ASSERT(config->next_seq > 0);
     struct segment_log *made = calloc(1, sizeof(*made));
     char *directory = strdup(config->directory);
@@ -177,7 +189,9 @@ static bool append_locked(struct segment_log *log,
     uint64_t total_bytes = 0;
     for (size_t i = 0; i < count; i++)
         total_bytes += record_stored_bytes(records[i]->payload_bytes);
-    if (!ensure_active_locked(log, total_bytes, count, outcome, status))
+    const size_t unsynced_max =
+        records[0]->kind == RECORD_CHUNK ? UNSYNCED_SEGMENTS_MAX : UNSYNCED_SEGMENTS_MAX + 1;
+    if (!ensure_active_locked(log, total_bytes, count, unsynced_max, outcome, status))
         return false;
 
     struct segment *segment = log->active;
@@ -223,22 +237,25 @@ static bool append_locked(struct segment_log *log,
 static bool ensure_active_locked(struct segment_log *log,
                                  uint64_t total_bytes,
                                  size_t count,
+                                 size_t unsynced_max,
                                  struct append_outcome *outcome,
                                  struct status *status)
 {
     if (SEGMENT_HEADER_BYTES + total_bytes + count * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES >
         log->segment_bytes)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                           "%" PRIu64 " bytes of records do not fit into a segment of %" PRIu64 " bytes",
+                           "%" PRIu64 " bytes of records do not fit into a segment of %" PRIu64
+                           " bytes",
                            total_bytes, log->segment_bytes);
     int64_t waited_since_ns = 0;
     for (;;) {
         if (log->failed)
             return refuse_failed_locked(log, status);
-        if (log->active != NULL && !log->active_is_torn && segment_fits(log->active, total_bytes, count))
+        if (log->active != NULL && !log->active_is_torn &&
+            segment_fits(log->active, total_bytes, count))
             return true;
         if (log->active != NULL) {
-            if (log->unsynced.count == UNSYNCED_SEGMENTS_MAX) {
+            if (log->unsynced.count >= unsynced_max) {
                 condition_wait(&log->changed, &log->lock); /* the committer syncs them */
                 continue;
             }
@@ -270,8 +287,8 @@ static bool ensure_active_locked(struct segment_log *log,
 static bool has_room_locked(struct segment_log *log)
 {
     const uint64_t over_bytes = log->evicting ? 2 * log->segment_bytes : 0;
-    return log->capacity_bytes == 0 ||
-           segment_set_bytes(log->segments) + log->segment_bytes <= log->capacity_bytes + over_bytes;
+    return log->capacity_bytes == 0 || segment_set_bytes(log->segments) + log->segment_bytes <=
+                                           log->capacity_bytes + over_bytes;
 }
 
 static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
@@ -281,9 +298,11 @@ static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, str
         *since_ns = now_ns;
     if (now_ns - *since_ns >= WAIT_FOR_ROOM_NS)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                           "the store is full: %" PRIu64 " of %" PRIu64 " bytes are used, the next segment needs %" PRIu64
+                           "the store is full: %" PRIu64 " of %" PRIu64
+                           " bytes are used, the next segment needs %" PRIu64
                            ", and nothing could be evicted in time",
-                           segment_set_bytes(log->segments), log->capacity_bytes, log->segment_bytes);
+                           segment_set_bytes(log->segments), log->capacity_bytes,
+                           log->segment_bytes);
     if (!condition_wait_for(&log->changed, &log->lock, NS_PER_S / 10)) {
         /* Looked at again. */
     }
@@ -318,7 +337,8 @@ static void rotate_locked(struct segment_log *log)
 /* Moves full segments that are durable from the front of unsynced to unsealed. */
 static void settle_synced_locked(struct segment_log *log)
 {
-    while (log->unsynced.count > 0 && log->unsynced.segments[0]->synced_end == log->unsynced.segments[0]->end) {
+    while (log->unsynced.count > 0 &&
+           log->unsynced.segments[0]->synced_end == log->unsynced.segments[0]->end) {
         struct segment *full = log->unsynced.segments[0];
         list_remove_first(&log->unsynced);
         if (log->unsealed.count < UNSEALED_SEGMENTS_MAX)
@@ -328,7 +348,9 @@ static void settle_synced_locked(struct segment_log *log)
 }
 
 /* Makes a segment with the lock let go meanwhile. *made is set with the lock held again. */
-static bool make_segment_locked(struct segment_log *log, struct segment **made, struct status *status)
+static bool make_segment_locked(struct segment_log *log,
+                                struct segment **made,
+                                struct status *status)
 {
     if (log->make_failure.code != STATUS_OK && clock_monotonic_ns(log->clock) < log->retry_at_ns) {
         *status = log->make_failure;
@@ -338,6 +360,7 @@ static bool make_segment_locked(struct segment_log *log, struct segment **made, 
     lock_release(&log->lock);
     struct segment *segment = NULL;
     const bool ok = make_segment(log, &segment, status);
+    tell_of_making(log, ok, status);
     lock_acquire(&log->lock);
     log->making = false;
     if (ok) {
@@ -351,13 +374,37 @@ static bool make_segment_locked(struct segment_log *log, struct segment **made, 
     return ok;
 }
 
+/*
+ * Logs the first of several failures, and the end of them, and fits the status for clients: they can neither see to it nor have
+ * they to know where the data lies. By whoever makes a segment, which is one at a time.
+ */
+static void tell_of_making(struct segment_log *log, bool ok, struct status *status)
+{
+    struct log_text text;
+    if (ok && log->making_fails)
+        log_event(LOG_LEVEL_INFO, "segments_made_again", "lane=%s", lane_name(log->lane));
+    if (!ok && !log->making_fails)
+        log_event(LOG_LEVEL_ERROR, "segment_not_made", "lane=%s code=%s reason=%s",
+                  lane_name(log->lane), status_code_name(status->code),
+                  log_quote(&text, status->message));
+    log->making_fails = !ok;
+    if (ok)
+        return;
+    char *at;
+    const size_t length = strlen(log->directory);
+    while ((at = strstr(status->message, log->directory)) != NULL)
+        memmove(at, at + length, strlen(at + length) + 1);
+    if (status->code != STATUS_RESOURCE_EXHAUSTED)
+        status->code = STATUS_UNAVAILABLE;
+}
+
 static bool make_segment(struct segment_log *log, struct segment **made, struct status *status)
 {
     const uint64_t number = atomic_fetch_add(log->next_segment_number, 1);
     if (number > SEGMENT_NUMBER_MAX)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "segment numbers are used up");
-    if (!segment_create(log->io, log->directory, log->lane, number, log->segment_bytes, log->node_uid,
-                        clock_wall_ns(log->clock), made, status))
+    if (!segment_create(log->io, log->directory, log->lane, number, log->segment_bytes,
+                        log->node_uid, clock_wall_ns(log->clock), made, status))
         return false;
     if (!segment_set_add(log->segments, *made, status)) {
         segment_free(*made);
@@ -400,7 +447,8 @@ static bool gather_locked(struct segment_log *log,
     if (needed > log->parts_capacity) {
         struct iovec *grown = realloc(log->parts, needed * sizeof(*grown));
         if (grown == NULL)
-            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to gather %zu records", count);
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to gather %zu records",
+                               count);
         log->parts = grown;
         log->parts_capacity = needed;
     }
@@ -408,13 +456,14 @@ static bool gather_locked(struct segment_log *log,
     for (size_t i = 0; i < count; i++) {
         struct record *record = records[i];
         uint64_t payload_bytes = 0;
-        log->parts[used++] = (struct iovec){.iov_base = &record->header, .iov_len = sizeof(record->header)};
+        log->parts[used++] =
+            (struct iovec){.iov_base = &record->header, .iov_len = sizeof(record->header)};
         for (size_t k = 0; k < record->payload.count; k++) {
             const struct bytes part = record->payload.parts[k];
             payload_bytes += part.length;
             if (part.length > 0) /* pwritev only reads; its interface has no const */
-                log->parts[used++] =
-                    (struct iovec){.iov_base = (void *)(uintptr_t)part.data, .iov_len = part.length};
+                log->parts[used++] = (struct iovec){.iov_base = (void *)(uintptr_t)part.data,
+                                                    .iov_len = part.length};
         }
         ASSERT(payload_bytes == record->payload_bytes);
         const uint64_t padding =
@@ -443,6 +492,14 @@ uint64_t segment_log_unsynced_bytes(struct segment_log *log)
     return bytes;
 }
 
+bool segment_log_is_crowded(struct segment_log *log)
+{
+    lock_acquire(&log->lock);
+    const bool crowded = log->unsynced.count >= UNSYNCED_SEGMENTS_MAX;
+    lock_release(&log->lock);
+    return crowded;
+}
+
 struct segment_log_position segment_log_synced_position(struct segment_log *log)
 {
     lock_acquire(&log->lock);
@@ -453,8 +510,8 @@ struct segment_log_position segment_log_synced_position(struct segment_log *log)
 
 /* What a sync that begins now will cover, and the files it must go through. */
 struct sync_plan {
-    struct segment *segments[UNSYNCED_SEGMENTS_MAX + 1];
-    uint64_t ends[UNSYNCED_SEGMENTS_MAX + 1];
+    struct segment *segments[UNSYNCED_SEGMENTS_MAX + 2]; /* the committer's, and the active one */
+    uint64_t ends[UNSYNCED_SEGMENTS_MAX + 2];
     size_t count;
     uint64_t covered;
     uint64_t bytes;
@@ -476,8 +533,9 @@ bool segment_log_sync(struct segment_log *log, uint64_t *covered, struct status 
 
     bool ok = true;
     for (size_t i = 0; ok && i < plan.count; i++) {
-        metrics_add(log->metrics,
-                    log->lane == LANE_SMALL ? METRIC_SEGMENT_SYNCS_SMALL : METRIC_SEGMENT_SYNCS_LARGE, 1);
+        metrics_add(
+            log->metrics,
+            log->lane == LANE_SMALL ? METRIC_SEGMENT_SYNCS_SMALL : METRIC_SEGMENT_SYNCS_LARGE, 1);
         ok = segment_sync(plan.segments[i], status);
     }
 
@@ -603,11 +661,12 @@ static void seal(struct segment_log *log, struct segment *segment)
     const bool opened = segment->write_fd >= 0 || segment_open_for_writing(segment, &status);
     if (opened && segment_seal(segment, &status)) {
         segment_set_resized(log->segments, segment,
-                            segment->end + segment->footer_count * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES);
+                            segment->end + segment->footer_count * FOOTER_ENTRY_BYTES +
+                                FOOTER_TRAILER_BYTES);
         return;
     }
-    log_event(LOG_LEVEL_WARN, "segment_not_sealed", "segment=%" PRIu64 " lane=%s reason=%s", segment->number,
-              lane_name(log->lane), log_quote(&text, status.message));
+    log_event(LOG_LEVEL_WARN, "segment_not_sealed", "segment=%" PRIu64 " lane=%s reason=%s",
+              segment->number, lane_name(log->lane), log_quote(&text, status.message));
     io_close(log->io, segment->write_fd);
     segment->write_fd = -1;
 }
@@ -632,8 +691,9 @@ static bool list_has(const struct segment_list *list, const struct segment *segm
 bool segment_log_is_done_with(struct segment_log *log, const struct segment *segment)
 {
     lock_acquire(&log->lock);
-    const bool in_use = segment == log->active || segment == log->spare || segment == log->sealing ||
-                        list_has(&log->unsynced, segment) || list_has(&log->unsealed, segment);
+    const bool in_use = segment == log->active || segment == log->spare ||
+                        segment == log->sealing || list_has(&log->unsynced, segment) ||
+                        list_has(&log->unsealed, segment);
     lock_release(&log->lock);
     return !in_use;
 }

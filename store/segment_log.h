@@ -17,15 +17,15 @@ struct segment_log;
 
 /* One record to be appended. The parts marked "in" are set by the caller and borrowed until the append returns. */
 struct record {
-    enum record_kind kind;          /* in */
-    struct digest digest;           /* in */
-    uint64_t blob_offset;           /* in: CHUNK */
-    struct bytes_list payload;      /* in */
-    uint64_t payload_bytes;         /* in: sum of the parts */
-    uint32_t payload_crc32c;        /* in: crc32c_list(0, payload), computed off the lane's lock */
-    uint64_t seq;                   /* out */
-    struct place place;             /* out */
-    struct record_header header;    /* scratch */
+    enum record_kind kind;       /* in */
+    struct digest digest;        /* in */
+    uint64_t blob_offset;        /* in: CHUNK */
+    struct bytes_list payload;   /* in */
+    uint64_t payload_bytes;      /* in: sum of the parts */
+    uint32_t payload_crc32c;     /* in: crc32c_list(0, payload), computed off the lane's lock */
+    uint64_t seq;                /* out */
+    struct place place;          /* out */
+    struct record_header header; /* scratch */
 };
 
 /* Where the next record would go and its seq: what recovery begins from once everything before it is indexed. */
@@ -35,37 +35,47 @@ struct segment_log_position {
 };
 
 struct segment_log_config {
-    struct io *io;                  /* borrowed, as all pointers here */
+    struct io *io; /* borrowed, as all pointers here */
     struct clock *clock;
     struct metrics *metrics;
     struct segment_set *segments;
-    const char *directory;          /* DATA/segments; copied */
+    const char *directory; /* DATA/segments; copied */
     enum lane lane;
-    uint64_t segment_bytes;         /* SEGMENT_BYTES_MIN to SEGMENT_BYTES_MAX */
-    uint64_t capacity_bytes;        /* of the set's files: no segment is made beyond; 0: no bound */
+    uint64_t segment_bytes;  /* SEGMENT_BYTES_MIN to SEGMENT_BYTES_MAX */
+    uint64_t capacity_bytes; /* of the set's files: no segment is made beyond; 0: no bound */
     uint64_t node_uid;
     _Atomic uint64_t *next_segment_number; /* shared by the lanes */
-    uint64_t next_seq;              /* from recovery; 1 in a new store */
-    struct segment *resume[2];      /* empty segments of this lane to go on with, ascending, or NULL; in the set already */
-    struct segment_log_position position; /* behind the last record there is; segment 0 in a new store */
+    uint64_t next_seq;                     /* from recovery; 1 in a new store */
+    struct segment *resume
+        [2]; /* empty segments of this lane to go on with, ascending, or NULL; in the set already */
+    struct segment_log_position
+        position; /* behind the last record there is; segment 0 in a new store */
 };
 
-MUST_CHECK bool segment_log_new(const struct segment_log_config *config, struct segment_log **log, struct status *status);
+MUST_CHECK bool segment_log_new(const struct segment_log_config *config,
+                                struct segment_log **log,
+                                struct status *status);
 /* Closes without syncing: whoever wants durability has committed. The segments stay in the set. */
 void segment_log_free(struct segment_log *log);
 
 /*
  * Appends all of the records or none. Rotates to the next segment where they do not fit.
- * Waits some seconds for an eviction when the capacity is used up.
+ * Waits some seconds for an eviction when the capacity is used up; and with CHUNKs for a sync while the log is crowded.
+ * Whoever appends other records is the one who syncs, and does it first when the log is crowded.
  * RESOURCE_EXHAUSTED: the disk is full, or the capacity still is (with numbers; asking again later is right).
- * UNAVAILABLE: the lane has failed, for good. INTERNAL: a write failed; the lane has failed.
+ * UNAVAILABLE: the lane has failed, for good; or no segment can be made (the log says why), and asking again later is right.
+ * INTERNAL: a write failed; the lane has failed.
  */
-MUST_CHECK bool segment_log_append(struct segment_log *log, struct record *const *records, size_t count,
+MUST_CHECK bool segment_log_append(struct segment_log *log,
+                                   struct record *const *records,
+                                   size_t count,
                                    struct status *status);
 
 /* The seq of the last record appended (0: none ever). Any thread. */
 uint64_t segment_log_pending_seq(struct segment_log *log);
 uint64_t segment_log_unsynced_bytes(struct segment_log *log);
+/* Appends have run ahead of the disk: chunks wait until a sync has begun to catch up. */
+bool segment_log_is_crowded(struct segment_log *log);
 
 /*
  * Makes everything durable that was appended before the call: syncs each segment with unsynced bytes, oldest first.
@@ -83,7 +93,9 @@ void segment_log_maintain(struct segment_log *log);
 MUST_CHECK bool segment_log_finish(struct segment_log *log, struct status *status);
 
 /* Called on the appending thread, holding no lock: sync_wanted when LIMIT_UNSYNCED_BYTES are unsynced, else the lane has rotated. */
-void segment_log_set_hook(struct segment_log *log, void (*hook)(void *argument, bool sync_wanted), void *argument);
+void segment_log_set_hook(struct segment_log *log,
+                          void (*hook)(void *argument, bool sync_wanted),
+                          void *argument);
 
 /* The position behind the last record that was synced. */
 struct segment_log_position segment_log_synced_position(struct segment_log *log);
