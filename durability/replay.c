@@ -249,8 +249,9 @@ static bool replay_walk(struct replay *replay,
     segment->end = walk.end;
     segment->synced_end = walk.end;
     segment->last_seq = walk.next_seq == 0 ? 0 : walk.next_seq - 1;
-    segment->footer_complete = false;
-    if (walk.end == SEGMENT_HEADER_BYTES && walk.tail_bytes == 0)
+    const bool empty = walk.end == SEGMENT_HEADER_BYTES && walk.tail_bytes == 0;
+    segment->footer_complete = empty; /* the lane goes on in it, and notes what it appends */
+    if (empty)
         return list_add(&replay->empty, &replay->empty_count, segment, status);
     return list_add(&replay->unsealed, &replay->unsealed_count, segment, status);
 }

@@ -220,7 +220,7 @@ void segment_free(struct segment *segment)
 bool segment_fits(const struct segment *segment, uint64_t total_bytes, size_t records)
 {
     const uint64_t footer =
-        (segment->footer_count + records) * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES;
+        (segment->noted_count + records) * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES;
     return segment->end + total_bytes + footer <= segment->capacity_bytes;
 }
 
@@ -248,6 +248,7 @@ bool segment_note(struct segment *segment,
                   struct status *status)
 {
     segment->last_seq = header->seq;
+    segment->noted_count++;
     if (!segment->footer_complete)
         return true;
     return note_entry(segment, header, offset, status);

@@ -35,6 +35,7 @@ struct segment {
     struct footer_entry
         *footer; /* owned; grows with the records until the segment is sealed, then NULL */
     size_t footer_count, footer_capacity;
+    size_t noted_count; /* records that were noted, whether the footer has them or not */
 
     /* Guarded by the segment set's lock once it is in the set. */
     uint64_t file_bytes; /* size of the file: allocated, or what is left of it once sealed */

@@ -249,6 +249,57 @@ START_TEST(a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is
 }
 END_TEST
 
+/* The largest file in the store. */
+static uint64_t largest_segment_bytes(void)
+{
+    uint64_t largest = 0;
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct status status;
+    struct store *store = durability_store(rig.durability);
+    ck_assert(segment_set_numbers(store->segments, &numbers, &count, &status));
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = 0;
+        struct segment *segment = segment_set_pin(store->segments, numbers[i]);
+        ck_assert(io_size(segment->io, segment->read_fd, &bytes, &status));
+        segment_set_unpin(store->segments, segment);
+        if (bytes > largest)
+            largest = bytes;
+    }
+    free(numbers);
+    return largest;
+}
+
+/*
+ * Segments that were empty at a start were filled to the brim, as if they needed no footer: it then
+ * went beyond what is allocated, where a full disk has no room for it.
+ */
+START_TEST(a_segment_that_was_empty_at_the_start_has_room_for_its_footer)
+{
+    enum { TOGETHER = 500, BLOB_BYTES = 100, RECORD_AND_FOOTER_BYTES = 256 + 64 };
+    static struct store_put puts[TOGETHER];
+    uint8_t *data[TOGETHER];
+    struct status status;
+    const size_t rounds = (size_t)SEGMENT_BYTES_MIN / RECORD_AND_FOOTER_BYTES / TOGETHER * 3 / 2;
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    for (size_t round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < TOGETHER; i++) {
+            data[i] = seeded_bytes(round * TOGETHER + i, BLOB_BYTES);
+            ck_assert(store_put_start(&rig, &puts[i], bytes_of(data[i], BLOB_BYTES), &status));
+        }
+        for (size_t i = 0; i < TOGETHER; i++) {
+            ck_assert_msg(store_put_finish(&puts[i], &status), "%s", status.message);
+            free(data[i]);
+        }
+    }
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    ck_assert_uint_eq(rig.report.records_recovered, 0);
+    ck_assert_uint_le(largest_segment_bytes(), SEGMENT_BYTES_MIN);
+}
+END_TEST
+
 static uint64_t newest_small_segment(void)
 {
     uint64_t *numbers = NULL;
@@ -671,6 +722,7 @@ int main(void)
     tcase_add_checked_fixture(real, start_real, end);
     tcase_add_test(real, a_clean_restart_recovers_nothing_and_has_everything);
     tcase_add_test(real, a_deleted_index_is_rebuilt_from_the_segments_alone);
+    tcase_add_test(real, a_segment_that_was_empty_at_the_start_has_room_for_its_footer);
     tcase_add_test(real, a_segment_cut_short_is_reported_missing_and_the_store_starts);
     tcase_add_test(real, a_second_process_is_told_that_the_store_is_taken);
     tcase_add_test(real, a_directory_of_something_else_is_left_alone);
