@@ -14,7 +14,7 @@ enum {
     BATCH_BLOBS_MAX = 24,
     BLOB_COSTS_BYTES = 500, /* of the bytes at full speed, besides its own */
     BUFFER_BYTES = 8 << 20,
-    PAUSE_NS = 3 * NS_PER_MS, /* between calls, once the bytes at full speed are used up */
+    PAUSE_NS = 8 * NS_PER_MS, /* between calls, once the bytes at full speed are used up */
     CALL_TIMEOUT_S = 60,
 };
 
