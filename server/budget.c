@@ -37,7 +37,6 @@ bool budget_new(uint64_t limit_bytes,
                 struct budget **budget,
                 struct status *status)
 {
-    static const uint64_t reservation_bytes_min = 4 * KIB;
     static const uint64_t reservation_bytes_max = 64 * KIB;
     ASSERT(calls_max > 0);
 
@@ -48,8 +47,8 @@ bool budget_new(uint64_t limit_bytes,
     made->metrics = metrics;
     made->half_bytes = limit_bytes / BUDGET_HALVES;
     uint64_t reservation_bytes = made->half_bytes / calls_max;
-    if (reservation_bytes < reservation_bytes_min)
-        reservation_bytes = reservation_bytes_min;
+    if (reservation_bytes == 0)
+        reservation_bytes = 1;
     if (reservation_bytes > reservation_bytes_max)
         reservation_bytes = reservation_bytes_max;
     made->reservation_bytes = (size_t)reservation_bytes;

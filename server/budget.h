@@ -40,7 +40,10 @@ MUST_CHECK bool budget_new(uint64_t limit_bytes,
                            struct status *status);
 void budget_free(struct budget *budget); /* asserts that all is given back and nobody waits */
 
-/* What a call takes before it knows the length of its message; 4 to 64 KiB. */
+/*
+ * What a call takes before it knows the length of its message; 64 KiB at most. However small it
+ * must be: clients that begin messages and don't end them must not use the budget up.
+ */
 size_t budget_reservation(const struct budget *budget);
 
 /* Takes one reservation: true at once, or false and the waiter is queued. Any thread. */

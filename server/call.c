@@ -24,6 +24,7 @@
 #include "base/lock.h"
 #include "server/budget.h"
 #include "server/call_private.h"
+#include "server/client_waits.h"
 #include "server/front.h"
 #include "server/rpc_metrics.h"
 #include "server/server.h"
@@ -94,6 +95,7 @@ struct call {
     grpc_byte_buffer *sending;  /* owned: of the batch in flight */
     struct task task;
     struct budget_waiter waiter;
+    struct client_wait client_wait;
     enum budget_half held_half;
     size_t held_bytes; /* of the budget */
     struct arena arena;
@@ -103,6 +105,8 @@ struct call {
     size_t more_parts_capacity;
     bool headers_sent;
     bool half_closed;
+    bool handled;          /* some function of the method has been called */
+    bool let_go;           /* on_free has been called */
     enum status_code code; /* what it ends with */
     grpc_slice status_text;
     grpc_slice details;
@@ -127,7 +131,9 @@ static void ask_for_budget(struct call *call, enum budget_half half);
 static void budget_granted(struct budget_waiter *waiter);
 static void start_receive(struct call *call);
 static void receive_done(struct op *op, bool ok);
+static void start_send(struct call *call, const grpc_op *ops, size_t count);
 static void send_done(struct op *op, bool ok);
+static void refuse(struct call *call, const struct status *status);
 static void close_done(struct op *op, bool ok);
 static void end_body(struct call *call);
 
@@ -140,8 +146,6 @@ static int64_t deadline_of(gpr_timespec deadline)
 }
 
 /* ---- arrival */
-
-static void refuse(struct call *call, const struct status *status);
 
 void call_begin(struct front *front,
                 struct server *server,
@@ -267,6 +271,8 @@ static void start_receive(struct call *call)
     ASSERT(call->received == NULL);
     lock_release(&call->lock);
 
+    client_waits_begin(front_client_waits(call->front), &call->client_wait, call->grpc,
+                       CLIENT_WAIT_RECEIVE, 0);
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_MESSAGE}};
     ops[0].data.recv_message.recv_message = &call->received;
     start_batch(call, &call->receive_op, receive_done, ops, ARRAY_LENGTH(ops));
@@ -286,6 +292,7 @@ static void fail_too_large(struct call *call);
 static void receive_done(struct op *op, bool ok)
 {
     struct call *const call = CONTAINER_OF(op, struct call, receive_op);
+    client_waits_end(front_client_waits(call->front), &call->client_wait);
     lock_acquire(&call->lock);
     ASSERT(call->machine == CALL_RECEIVING);
     const enum received received = classify(call, ok);
@@ -334,7 +341,7 @@ static void message_received(struct call *call)
     if (!adopt_message(call)) {
         const struct status status = {.code = STATUS_RESOURCE_EXHAUSTED,
                                       .message = "the server has no memory left"};
-        call_fail(call, &status);
+        refuse(call, &status);
         return;
     }
     rpc_metrics_received(call->server->rpc_metrics, call->series, call->message.length);
@@ -398,7 +405,7 @@ static void half_close_received(struct call *call)
         const struct status status = {
             .code = STATUS_INVALID_ARGUMENT,
             .message = "the call has no request message, or one that was cut short"};
-        call_fail(call, &status);
+        refuse(call, &status);
         return;
     }
     run_here_or_submit(call, handle_half_close, call->method->on_poller);
@@ -411,7 +418,7 @@ static void fail_too_large(struct call *call)
     status_fail(&status, STATUS_RESOURCE_EXHAUSTED,
                 "a message is larger than the %zu bytes that this server takes",
                 (size_t)LIMIT_MESSAGE_BYTES);
-    call_fail(call, &status);
+    refuse(call, &status);
 }
 
 /* ---- handing over */
@@ -455,14 +462,18 @@ static bool give_up_if_cancelled(struct call *call);
 
 static void handle_message(struct call *call, void *state)
 {
-    if (!give_up_if_cancelled(call))
-        call->method->on_message(call, state, &call->message);
+    if (give_up_if_cancelled(call))
+        return;
+    call->handled = true;
+    call->method->on_message(call, state, &call->message);
 }
 
 static void handle_half_close(struct call *call, void *state)
 {
-    if (!give_up_if_cancelled(call))
-        call->method->on_half_close(call, state);
+    if (give_up_if_cancelled(call))
+        return;
+    call->handled = true;
+    call->method->on_half_close(call, state);
 }
 
 static void handle_sent(struct call *call, void *state)
@@ -585,6 +596,8 @@ void call_send(struct call *call, grpc_slice *slices, size_t count)
     ASSERT(is_server_streaming(call));
     ASSERT(call->method->on_sent != NULL);
     take_slices(call, slices, count);
+    /* The client may take what is sent in hours; whatever its request held, others can have. */
+    release_message(call);
     grpc_op ops[2] = {0};
     size_t ops_count = 0;
     if (!call->headers_sent)
@@ -604,12 +617,22 @@ void call_send(struct call *call, grpc_slice *slices, size_t count)
     if (gone)
         end_body(call);
     else
-        start_batch(call, &call->send_op, send_done, ops, ops_count);
+        start_send(call, ops, ops_count);
+}
+
+/* Its memory while the client does not take it: what is sent, and what the next one is made from. */
+static void start_send(struct call *call, const grpc_op *ops, size_t count)
+{
+    const size_t sending_bytes = call->sending != NULL ? grpc_byte_buffer_length(call->sending) : 0;
+    client_waits_begin(front_client_waits(call->front), &call->client_wait, call->grpc,
+                       CLIENT_WAIT_SEND, sending_bytes + call->arena.used_bytes);
+    start_batch(call, &call->send_op, send_done, ops, count);
 }
 
 static void send_done(struct op *op, bool ok)
 {
     struct call *const call = CONTAINER_OF(op, struct call, send_op);
+    client_waits_end(front_client_waits(call->front), &call->client_wait);
     lock_acquire(&call->lock);
     grpc_byte_buffer *const sent = call->sending;
     call->sending = NULL;
@@ -634,22 +657,27 @@ static void send_done(struct op *op, bool ok)
 
 /* ---- the answer */
 
+/* Whose answer: the handler's, of which nothing is needed any more; or ours, and then its state goes in the end. */
+enum answer_of { ANSWER_OF_HANDLER, ANSWER_OF_OURS };
+
 static void answer(struct call *call,
+                   enum answer_of whose,
                    const struct status *status,
                    bool with_message,
                    struct bytes details);
+static void let_go_of_state(struct call *call);
 
 void call_reply(struct call *call, grpc_slice *slices, size_t count)
 {
     ASSERT(!is_server_streaming(call));
     take_slices(call, slices, count);
-    answer(call, &(struct status){0}, true, (struct bytes){0});
+    answer(call, ANSWER_OF_HANDLER, &(struct status){0}, true, (struct bytes){0});
 }
 
 void call_finish(struct call *call)
 {
     ASSERT(is_server_streaming(call));
-    answer(call, &(struct status){0}, false, (struct bytes){0});
+    answer(call, ANSWER_OF_HANDLER, &(struct status){0}, false, (struct bytes){0});
 }
 
 void call_fail(struct call *call, const struct status *status)
@@ -660,16 +688,17 @@ void call_fail(struct call *call, const struct status *status)
 void call_fail_with_details(struct call *call, const struct status *status, struct bytes details)
 {
     ASSERT(status->code != STATUS_OK);
-    answer(call, status, false, details);
+    answer(call, ANSWER_OF_HANDLER, status, false, details);
 }
 
-/* Refused before anything was received. */
+/* Where the message arrived, or would have; also in the middle of a stream. */
 static void refuse(struct call *call, const struct status *status)
 {
-    answer(call, status, false, (struct bytes){0});
+    answer(call, ANSWER_OF_OURS, status, false, (struct bytes){0});
 }
 
 static void answer(struct call *call,
+                   enum answer_of whose,
                    const struct status *status,
                    bool with_message,
                    struct bytes details)
@@ -699,6 +728,8 @@ static void answer(struct call *call,
     }
     call->code = status->code;
     release_message(call);
+    if (whose == ANSWER_OF_HANDLER)
+        let_go_of_state(call);
 
     lock_acquire(&call->lock);
     ASSERT(call->machine == CALL_HANDLING || call->machine == CALL_ARRIVED);
@@ -710,7 +741,17 @@ static void answer(struct call *call,
     if (gone)
         end_body(call);
     else
-        start_batch(call, &call->send_op, send_done, ops, count);
+        start_send(call, ops, count);
+}
+
+/* With the turn. The answer may take the client hours to read. */
+static void let_go_of_state(struct call *call)
+{
+    ASSERT(!call->let_go);
+    call->let_go = true;
+    if (call->method->on_free != NULL)
+        call->method->on_free(call, call->state);
+    arena_destroy(&call->arena);
 }
 
 /* ---- the end */
@@ -731,10 +772,10 @@ static void end_body(struct call *call)
         grpc_byte_buffer_destroy(call->sending);
     call->sending = NULL;
 
-    if (call->method->on_free == NULL) {
+    if (call->method->on_free == NULL || call->let_go) {
         body_over(call);
-    } else if (call->method->on_poller) {
-        free_state(call, call->state);
+    } else if (call->method->on_poller || !call->handled) {
+        free_state(call, NULL);
     } else {
         lock_acquire(&call->lock);
         call->next = free_state;
@@ -745,7 +786,8 @@ static void end_body(struct call *call)
 
 static void free_state(struct call *call, void *state)
 {
-    call->method->on_free(call, state);
+    (void)state;
+    let_go_of_state(call);
     body_over(call);
 }
 

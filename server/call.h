@@ -29,12 +29,13 @@
  *
  * Where they run: on_message and on_half_close on a worker, or where the message arrived
  * (on_poller); on_sent and everything that is resumed on a worker; on_free on a worker, or for
- * on_poller methods on any thread. A call that the client has given up is not handed to on_message,
+ * on_poller methods, and for calls that had no other function called, on any thread. A call that the client has given up is not handed to on_message,
  * on_half_close or on_sent any more.
  *
- * Memory: the message is released when the turn ends with call_receive() or with the answer; the
- * arena and state after on_free. Slices that are sent own what they show: nothing of the arena, the
- * state or the message.
+ * Memory: the message is released when the turn ends with call_receive(), with call_send() or with
+ * the answer; the arena and state after on_free, which is before the client has the answer. Slices
+ * that are sent own what they show: nothing of the arena, the state or the message. A client may be
+ * slow for as long as it likes, unless others find no room (server/client_waits.h).
  */
 #ifndef VARVE_SERVER_CALL_H
 #define VARVE_SERVER_CALL_H
@@ -84,8 +85,8 @@ struct method {
     /* The message given to call_send() has left; methods that stream; else NULL. */
     void (*on_sent)(struct call *call, void *state);
     /*
-     * The call is over, for whatever reason: release what state holds. May be NULL. The last
-     * function called. Never called while the turn is handed away: a handler that waits for a
+     * The call is answered, or over for whatever reason: release what state holds. May be NULL. The
+     * last function called. Never called while the turn is handed away: a handler that waits for a
      * commit is resumed first.
      */
     void (*on_free)(struct call *call, void *state);
@@ -100,7 +101,10 @@ extern const size_t server_methods_count;
 /* The next message, please: on_message or on_half_close follows, or on_free. */
 void call_receive(struct call *call);
 
-/* Sends one message of a response stream; takes the slices over. on_sent follows, or on_free. */
+/*
+ * Sends one message of a response stream; takes the slices over. The request message is released.
+ * on_sent follows, or on_free.
+ */
 void call_send(struct call *call, grpc_slice *slices, size_t count);
 
 /* The single response of a unary or client-streaming call, and OK; takes the slices over. */

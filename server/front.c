@@ -13,6 +13,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "server/address.h"
+#include "server/client_waits.h"
 
 /*
  * Posted for each method and for all unknown ones. Each is an outstanding tag, which the queue
@@ -37,9 +38,10 @@ struct front {
     struct metrics *metrics; /* borrowed */
     size_t methods_count;
     uint64_t max_calls;
-    grpc_server *grpc;         /* owned */
-    grpc_completion_queue *cq; /* owned */
-    struct request *requests;  /* owned; so many for each method, then for unknown ones */
+    grpc_server *grpc;          /* owned */
+    grpc_completion_queue *cq;  /* owned */
+    struct client_waits *waits; /* owned */
+    struct request *requests;   /* owned; so many for each method, then for unknown ones */
     size_t requests_count;
     int port;
 
@@ -87,6 +89,13 @@ bool front_new(const struct front_config *config, struct front **front, struct s
     made->metrics = config->metrics;
     made->methods_count = config->methods_count;
     made->max_calls = config->max_calls;
+    if (!client_waits_new(config->grpc_memory_bytes, clock_real(), config->metrics, &made->waits,
+                          status)) {
+        condition_destroy(&made->changed);
+        lock_destroy(&made->lock);
+        free(made);
+        return false;
+    }
 
     grpc_resource_quota *const quota = grpc_resource_quota_create("varve");
     grpc_resource_quota_resize(quota, config->grpc_memory_bytes);
@@ -211,6 +220,7 @@ void front_free(struct front *front)
     grpc_server_destroy(front->grpc);
     grpc_completion_queue_destroy(front->cq);
     free(front->requests);
+    client_waits_free(front->waits);
     condition_destroy(&front->changed);
     lock_destroy(&front->lock);
     free(front);
@@ -345,6 +355,19 @@ void front_call_over(struct front *front)
     if (is_empty_locked(front))
         condition_broadcast(&front->changed);
     lock_release(&front->lock);
+}
+
+struct client_waits *front_client_waits(struct front *front)
+{
+    return front->waits;
+}
+
+void front_make_room(struct front *front, bool something_is_scarce)
+{
+    /* A sixteenth stays free, so that others are let in between two looks. */
+    const bool calls_are_scarce = front_live(front) > front->max_calls - front->max_calls / 16;
+    if (calls_are_scarce || something_is_scarce)
+        client_waits_cut_off(front->waits);
 }
 
 size_t front_live(struct front *front)

@@ -76,10 +76,18 @@ void front_drain(struct front *front, int64_t grace_ns);
 /* After front_drain(): ends the pollers. Nothing of gRPC may be started any more. */
 void front_stop(struct front *front);
 
+/*
+ * Has calls give way that wait for their clients, when calls are used up or something else is that
+ * they hold. From time to time, by the maintenance thread.
+ */
+void front_make_room(struct front *front, bool something_is_scarce);
+
 size_t front_live(struct front *front);    /* calls in progress */
 uint64_t front_begun(struct front *front); /* calls since the start */
 
 /* ---- for call.c */
+
+struct client_waits *front_client_waits(struct front *front);
 
 /* What a request has brought. The fields are the call's from now on. */
 struct arrival {

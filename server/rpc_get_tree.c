@@ -79,9 +79,11 @@ static void go_on(struct call *call, void *state_memory)
     send_page(call, state);
 }
 
+/* The client may be slow: only what the next page needs is kept meanwhile. */
 static void send_page(struct call *call, struct state *state)
 {
     size_t length;
+    whole_blob_free(&state->pages.blob);
     uint8_t *const page = byte_builder_release(&state->pages.page, &length);
     grpc_slice slice = grpc_empty_slice();
     if (length > 0)

@@ -279,6 +279,9 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
 {
     const int64_t now_ns = clock_monotonic_ns(server->clock);
     upload_table_step(server->uploads);
+    front_make_room(server->private->front,
+                    metrics_get(server->metrics, METRIC_BUDGET_WAITING) > 0 ||
+                        zstd_budget_is_scarce(upload_table_zstd_budget(server->uploads)));
     metrics_set(server->metrics, METRIC_BUFFERS_IN_USE,
                 (int64_t)buffer_pool_in_use(server->buffers));
     if (now_ns - maintenance->connections_ns >= connections_pause_ns) {

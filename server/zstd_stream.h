@@ -18,6 +18,12 @@ struct zstd_budget {
     size_t limit_bytes;
 };
 
+/* Nearly used up. Any thread. */
+static inline bool zstd_budget_is_scarce(const struct zstd_budget *budget)
+{
+    return atomic_load(&budget->used_bytes) > budget->limit_bytes / 8 * 7;
+}
+
 struct zstd_decoder;
 
 /*

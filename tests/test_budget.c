@@ -71,7 +71,7 @@ START_TEST(reservation_is_so_small_that_all_calls_can_hold_one)
     ck_assert_uint_eq(budget_reservation(other), 64 * KIB);
     budget_free(other);
     ck_assert(budget_new(16 * MIB, 1000000, &metrics, &other, &status));
-    ck_assert_uint_eq(budget_reservation(other), 4 * KIB);
+    ck_assert_uint_eq(budget_reservation(other), 8 * MIB / 1000000);
     budget_free(other);
 }
 END_TEST

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clients that mean no good, or are just very slow, cost the others nothing that matters: what their calls hold while the server
+ * waits for them is little, or they give way. Over gRPC, with methods of the test's own.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/support/front_rig.h"
+#include "tests/support/test_run.h"
+
+enum { SENT_BYTES = 8 << 20, REQUEST_BYTES = 12 << 20, MAX_CALLS = 32 };
+
+static struct front_rig rig;
+static _Atomic int sends;
+static _Atomic int freed;
+
+/* Answers any request with a message that a client with an ordinary window must read to let pass. */
+static void send_much(struct call *call, void *state, const struct message *message)
+{
+    (void)state;
+    (void)message;
+    grpc_slice slice = grpc_slice_malloc(SENT_BYTES);
+    memset(GRPC_SLICE_START_PTR(slice), 'x', SENT_BYTES);
+    atomic_fetch_add(&sends, 1);
+    call_send(call, &slice, 1);
+}
+
+static void after_much(struct call *call, void *state)
+{
+    (void)state;
+    call_finish(call);
+}
+
+static void reply_much(struct call *call, void *state, const struct message *message)
+{
+    (void)state;
+    (void)message;
+    uint8_t *const memory = arena_take(call_arena(call), 1 << 20);
+    ck_assert_ptr_nonnull(memory);
+    grpc_slice slice = grpc_slice_malloc(SENT_BYTES);
+    memset(GRPC_SLICE_START_PTR(slice), 'x', SENT_BYTES);
+    call_reply(call, &slice, 1);
+}
+
+static void count_freed(struct call *call, void *state)
+{
+    (void)call;
+    (void)state;
+    atomic_fetch_add(&freed, 1);
+}
+
+static void take_more(struct call *call, void *state, const struct message *message)
+{
+    (void)state;
+    (void)message;
+    call_receive(call);
+}
+
+static void reply_nothing(struct call *call, void *state)
+{
+    (void)state;
+    grpc_slice slice = grpc_empty_slice();
+    call_reply(call, &slice, 1);
+}
+
+static void echo(struct call *call, void *state, const struct message *message)
+{
+    (void)message;
+    reply_nothing(call, state);
+}
+
+static const struct method much = {.path = "/t/Much",
+                                   .kind = METHOD_SERVER_STREAM,
+                                   .on_message = send_much,
+                                   .on_sent = after_much};
+static const struct method much_at_once = {.path = "/t/MuchAtOnce",
+                                           .kind = METHOD_UNARY,
+                                           .on_message = reply_much,
+                                           .on_free = count_freed};
+static const struct method endless = {.path = "/t/Endless",
+                                      .kind = METHOD_CLIENT_STREAM,
+                                      .on_message = take_more,
+                                      .on_half_close = reply_nothing};
+static const struct method small = {.path = "/t/Small", .kind = METHOD_UNARY, .on_message = echo};
+static const struct method *const methods[] = {&much, &much_at_once, &endless, &small};
+
+static void start(void)
+{
+    static const struct front_rig_limits limits = {.max_calls = MAX_CALLS};
+    front_rig_start(&rig, methods, ARRAY_LENGTH(methods), &limits);
+}
+
+static void end(void)
+{
+    front_rig_stop(&rig, 0);
+}
+
+static bool comes_true(bool (*is_so)(void))
+{
+    for (int i = 0; i < 3000; i++) {
+        if (is_so())
+            return true;
+        usleep(10000);
+    }
+    return false;
+}
+
+static bool one_was_sent(void)
+{
+    return atomic_load(&sends) == 1;
+}
+
+static bool no_request_is_held(void)
+{
+    return metrics_get(&rig.metrics, METRIC_BUDGET_USED) == 0;
+}
+
+static bool one_was_freed(void)
+{
+    return atomic_load(&freed) == 1;
+}
+
+/* Nine such calls, of one client, used the memory for requests up, and nobody was served any more. */
+START_TEST(a_stream_whose_client_does_not_read_holds_no_request)
+{
+    struct rpc rpc;
+    uint8_t *const request = calloc(1, REQUEST_BYTES);
+    rpc_begin(&rpc, &rig.client, "/t/Much");
+    rpc_start_send(&rpc, bytes_of(request, REQUEST_BYTES));
+    ck_assert(comes_true(one_was_sent));
+    ck_assert(comes_true(no_request_is_held));
+    ck_assert_uint_eq(front_live(rig.front), 1);
+    rpc_cancel(&rpc);
+    rpc_end(&rpc);
+    free(request);
+}
+END_TEST
+
+START_TEST(an_answer_whose_client_does_not_read_holds_no_state_of_its_call)
+{
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, "/t/MuchAtOnce");
+    ck_assert(rpc_send(&rpc, bytes_of("x", 1)));
+    ck_assert(comes_true(one_was_freed));
+    ck_assert_uint_eq(front_live(rig.front), 1);
+    rpc_cancel(&rpc);
+    rpc_end(&rpc);
+    ck_assert_int_eq(atomic_load(&freed), 1);
+}
+END_TEST
+
+/* Sixteen idle connections kept everybody else out, for as long as they liked. */
+START_TEST(calls_that_wait_for_their_client_give_way_when_calls_are_used_up)
+{
+    static struct rpc idle[MAX_CALLS];
+    struct rpc_client other;
+    int cut_off = 0;
+    for (int i = 0; i < MAX_CALLS; i++) {
+        rpc_begin(&idle[i], &rig.client, "/t/Endless");
+        ck_assert(rpc_send(&idle[i], bytes_of("x", 1)));
+    }
+    front_rig_wait_live(&rig, MAX_CALLS);
+    rpc_client_open(&other, front_port(rig.front));
+    ck_assert_int_eq(rpc_unary(&other, "/t/Small", bytes_of("x", 1), NULL, NULL, NULL),
+                     GRPC_STATUS_RESOURCE_EXHAUSTED);
+    front_make_room(rig.front, false);
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_CALLS_CUT_OFF), 0); /* no sooner than that */
+
+    sleep(11);
+    front_make_room(rig.front, false);
+    grpc_status_code code = GRPC_STATUS_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < 100 && code != GRPC_STATUS_OK; i++) {
+        usleep(10000);
+        code = rpc_unary(&other, "/t/Small", bytes_of("x", 1), NULL, NULL, NULL);
+    }
+    ck_assert_int_eq(code, GRPC_STATUS_OK);
+    for (int i = 0; i < MAX_CALLS; i++) {
+        rpc_cancel(&idle[i]);
+        cut_off += rpc_end(&idle[i]) == GRPC_STATUS_UNAVAILABLE;
+    }
+    ck_assert_int_gt(cut_off, 0);
+    rpc_client_close(&other);
+}
+END_TEST
+
+START_TEST(calls_that_wait_for_their_client_are_left_alone_while_there_is_room)
+{
+    struct rpc idle;
+    rpc_begin(&idle, &rig.client, "/t/Endless");
+    ck_assert(rpc_send(&idle, bytes_of("x", 1)));
+    sleep(11);
+    front_make_room(rig.front, false);
+    ck_assert(rpc_send(&idle, bytes_of("x", 1)));
+    ck_assert(rpc_half_close(&idle));
+    ck_assert_int_eq(rpc_end(&idle), GRPC_STATUS_OK);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("attack");
+    TCase *tests = tcase_create("attack");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, start, end);
+    tcase_add_test(tests, a_stream_whose_client_does_not_read_holds_no_request);
+    tcase_add_test(tests, an_answer_whose_client_does_not_read_holds_no_state_of_its_call);
+    tcase_add_test(tests, calls_that_wait_for_their_client_give_way_when_calls_are_used_up);
+    tcase_add_test(tests, calls_that_wait_for_their_client_are_left_alone_while_there_is_room);
+    suite_add_tcase(suite, tests);
+    return test_run(suite);
+}
