@@ -68,6 +68,13 @@ void front_start(struct front *front);
 bool front_poll_step(struct front *front);
 
 /*
+ * For one thread more. gRPC reads a connection for as long as it has something to read; one that floods it with small frames
+ * (opens and resets calls, say) so keeps a poller from ever coming back. If no poller has come back since the last step this
+ * takes their place until one does, or nothing is left to do. Otherwise it does nothing.
+ */
+void front_stand_in_step(struct front *front);
+
+/*
  * Refuses new calls (UNAVAILABLE), closes the ports, lets what is in flight end for up to grace_ns,
  * cancels the rest, and returns when no call is left. Pollers and workers still run and are needed
  * for it.

@@ -31,6 +31,7 @@
 enum { THREAD_NAME_BYTES = 16, WORKER_NICE = 10 };
 
 static const int64_t maintenance_pause_ns = 100 * NS_PER_MS;
+static const int64_t stand_in_pause_ns = 50 * NS_PER_MS;
 static const int64_t connections_pause_ns = NS_PER_S;
 /* Without a call for so long, the memory that malloc keeps for the next messages is given back. */
 static const int64_t idle_ns = 5 * NS_PER_S;
@@ -41,7 +42,13 @@ struct thread_group {
     size_t count;           /* of those that were started */
 };
 
-enum thread_kind { THREADS_POLLERS, THREADS_WORKERS, THREADS_MAINTENANCE, THREAD_KINDS };
+enum thread_kind {
+    THREADS_POLLERS,
+    THREADS_STAND_IN,
+    THREADS_WORKERS,
+    THREADS_MAINTENANCE,
+    THREAD_KINDS
+};
 
 struct server_private {
     struct metrics metrics;
@@ -188,6 +195,7 @@ static void run_worker(void *argument)
         continue;
 }
 
+static void run_stand_in(void *argument);
 static void run_maintenance(void *argument);
 
 static bool start_threads(struct server *server, struct status *status)
@@ -202,6 +210,7 @@ static bool start_threads(struct server *server, struct status *status)
         size_t count;
     } table[THREAD_KINDS] = {
         [THREADS_POLLERS] = {"cq", 0, run_poller, server->private->front, config->pollers},
+        [THREADS_STAND_IN] = {"cq-stand-in", 0, run_stand_in, server, 1},
         [THREADS_WORKERS] = {"worker", WORKER_NICE, run_worker, server->workers, config->workers},
         [THREADS_MAINTENANCE] = {"maint", 0, run_maintenance, server, 1},
     };
@@ -252,6 +261,7 @@ struct maintenance {
     int64_t connections_ns; /* when it last counted them */
 };
 
+static bool rest(struct server *server, int64_t pause_ns);
 static void maintenance_step(struct server *server, struct maintenance *maintenance);
 static void give_memory_back_when_idle(struct server *server,
                                        struct maintenance *maintenance,
@@ -260,19 +270,28 @@ static void give_memory_back_when_idle(struct server *server,
 static void run_maintenance(void *argument)
 {
     struct server *const server = argument;
-    struct server_private *const private = server->private;
     struct maintenance maintenance = {.trimmed = true};
-    while (true) {
-        lock_acquire(&private->lock);
-        if (!private->stopping &&
-            !condition_wait_for(&private->changed, &private->lock, maintenance_pause_ns))
-            (void)0; /* the pause is over */
-        const bool stopping = private->stopping;
-        lock_release(&private->lock);
-        if (stopping)
-            return;
+    while (rest(server, maintenance_pause_ns))
         maintenance_step(server, &maintenance);
-    }
+}
+
+static void run_stand_in(void *argument)
+{
+    struct server *const server = argument;
+    while (rest(server, stand_in_pause_ns))
+        front_stand_in_step(server->private->front);
+}
+
+/* False when the server stops. */
+static bool rest(struct server *server, int64_t pause_ns)
+{
+    struct server_private *const private = server->private;
+    lock_acquire(&private->lock);
+    if (!private->stopping && !condition_wait_for(&private->changed, &private->lock, pause_ns))
+        (void)0; /* the pause is over */
+    const bool stopping = private->stopping;
+    lock_release(&private->lock);
+    return !stopping;
 }
 
 static void maintenance_step(struct server *server, struct maintenance *maintenance)
@@ -333,6 +352,7 @@ static void close_parts(struct server *server)
     condition_broadcast(&private->changed);
     lock_release(&private->lock);
     join(&private->groups[THREADS_MAINTENANCE]);
+    join(&private->groups[THREADS_STAND_IN]);
 
     if (server->workers != NULL)
         workers_stop(server->workers);

@@ -70,6 +70,18 @@ static void echo(struct call *call, void *state, const struct message *message)
     reply_nothing(call, state);
 }
 
+static _Atomic int held;
+static _Atomic bool released;
+
+/* As a connection that never runs dry keeps it. */
+static void hold_poller(struct call *call, void *state, const struct message *message)
+{
+    atomic_fetch_add(&held, 1);
+    while (!atomic_load(&released))
+        usleep(1000);
+    echo(call, state, message);
+}
+
 static const struct method much = {.path = "/t/Much",
                                    .kind = METHOD_SERVER_STREAM,
                                    .on_message = send_much,
@@ -83,7 +95,11 @@ static const struct method endless = {.path = "/t/Endless",
                                       .on_message = take_more,
                                       .on_half_close = reply_nothing};
 static const struct method small = {.path = "/t/Small", .kind = METHOD_UNARY, .on_message = echo};
-static const struct method *const methods[] = {&much, &much_at_once, &endless, &small};
+static const struct method hold = {.path = "/t/Hold",
+                                   .kind = METHOD_UNARY,
+                                   .on_poller = true,
+                                   .on_message = hold_poller};
+static const struct method *const methods[] = {&much, &much_at_once, &endless, &small, &hold};
 
 static void start(void)
 {
@@ -197,6 +213,41 @@ START_TEST(calls_that_wait_for_their_client_are_left_alone_while_there_is_room)
 }
 END_TEST
 
+static bool all_pollers_are_held(void)
+{
+    return atomic_load(&held) == FRONT_RIG_POLLERS;
+}
+
+static void stand_in(void *argument)
+{
+    while (!atomic_load(&released)) {
+        front_stand_in_step(argument);
+        usleep(10000);
+    }
+}
+
+/* A flood of calls that are opened and reset kept the only poller; nobody was served, and they piled up to gigabytes. */
+START_TEST(a_poller_that_does_not_come_back_is_stood_in_for)
+{
+    struct rpc holding[FRONT_RIG_POLLERS];
+    struct thread thread = {0};
+    struct status status = {0};
+    for (int i = 0; i < FRONT_RIG_POLLERS; i++) {
+        rpc_begin(&holding[i], &rig.client, "/t/Hold");
+        ck_assert(rpc_send(&holding[i], bytes_of("x", 1)));
+    }
+    ck_assert(comes_true(all_pollers_are_held));
+    ck_assert(thread_start(&thread, "stand-in", 0, stand_in, rig.front, &status));
+    for (int i = 0; i < 20; i++)
+        ck_assert_int_eq(rpc_unary(&rig.client, "/t/Small", bytes_of("x", 1), NULL, NULL, NULL),
+                         GRPC_STATUS_OK);
+    atomic_store(&released, true);
+    thread_join(&thread);
+    for (int i = 0; i < FRONT_RIG_POLLERS; i++)
+        ck_assert_int_eq(rpc_end(&holding[i]), GRPC_STATUS_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("attack");
@@ -207,6 +258,7 @@ int main(void)
     tcase_add_test(tests, an_answer_whose_client_does_not_read_holds_no_state_of_its_call);
     tcase_add_test(tests, calls_that_wait_for_their_client_give_way_when_calls_are_used_up);
     tcase_add_test(tests, calls_that_wait_for_their_client_are_left_alone_while_there_is_room);
+    tcase_add_test(tests, a_poller_that_does_not_come_back_is_stood_in_for);
     suite_add_tcase(suite, tests);
     return test_run(suite);
 }
