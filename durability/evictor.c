@@ -72,6 +72,7 @@ static void empty_victim(struct evictor *evictor,
 static void condemn(struct evictor *evictor, struct segment *victim);
 static bool rename_condemned(struct evictor *evictor);
 static bool remove_condemned(struct evictor *evictor);
+static void drop_remainders(struct evictor *evictor);
 static void remove_file(struct evictor *evictor, struct segment *segment);
 static void free_residents(struct residents *residents);
 
@@ -462,7 +463,23 @@ static bool remove_condemned(struct evictor *evictor)
         remove_file(evictor, segment);
         any = true;
     }
+    if (any)
+        drop_remainders(evictor);
     return any;
+}
+
+/* Entries of records that were damaged, and so could not be listed when their segment was emptied. */
+static void drop_remainders(struct evictor *evictor)
+{
+    struct store *store = evictor->config.store;
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct status ignored;
+    if (!segment_set_numbers(store->segments, &numbers, &count, &ignored))
+        return; /* next time */
+    if (count > 0)
+        blob_table_set_min_segment(store->table, numbers[0]);
+    free(numbers);
 }
 
 static void remove_file(struct evictor *evictor, struct segment *segment)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "durability/index_batch.h"
 #include "durability/replay.h"
+#include "store/manifest.h"
 
 struct recovery {
     struct store *store; /* borrowed */
@@ -15,12 +16,17 @@ struct recovery {
     struct index_checkpoint checkpoint;
     struct recovery_report *report;
     struct index_batch batch;
+    bool
+        chunks_lost; /* a segment of the large lane is short or missing: manifests are read before they are believed */
+    uint64_t oldest_large; /* number of the large lane's oldest segment */
 };
 
 static bool open_index(struct recovery *recovery, const char *path, struct status *status);
 static void rebuild_index(struct recovery *recovery, const char *path, const struct status *why);
+static bool look_for_lost_chunks(struct recovery *recovery, struct status *status);
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
 static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry);
+static bool entry_has_chunks(const struct recovery *recovery, const struct index_entry *entry);
 static bool replay_lane(struct recovery *recovery,
                         enum lane lane,
                         struct replay *replay,
@@ -49,7 +55,7 @@ bool recovery_run(struct store *store,
     struct recovery recovery = {.store = store, .report = report};
     struct replay replays[LANE_COUNT] = {0};
     bool ok = index_batch_init(&recovery.batch, status);
-    ok = ok && open_index(&recovery, index_path, status);
+    ok = ok && look_for_lost_chunks(&recovery, status) && open_index(&recovery, index_path, status);
     /* The large lane first: a FORGET, always in the small one, may name a record of either. */
     ok = ok && replay_lane(&recovery, LANE_LARGE, &replays[LANE_LARGE], status) &&
          replay_lane(&recovery, LANE_SMALL, &replays[LANE_SMALL], status);
@@ -138,10 +144,44 @@ static void give_up_index(struct recovery *recovery, const struct status *why)
     recovery->index = NULL;
 }
 
+/*
+ * The records of a lane are numbered without a gap, so that a segment that is gone, or that cannot be used, shows. Only that the
+ * oldest ones are gone is as it should be: they were evicted.
+ */
+static bool look_for_lost_chunks(struct recovery *recovery, struct status *status)
+{
+    struct segment_set *segments = recovery->store->segments;
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    uint64_t next_seq = 0;
+    if (!segment_set_numbers(segments, &numbers, &count, status))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct segment *segment = segment_set_pin(segments, numbers[i]);
+        if (segment->lane == LANE_LARGE) {
+            if (recovery->oldest_large == 0)
+                recovery->oldest_large = numbers[i];
+            const bool follows =
+                next_seq == 0 || segment->first_seq == 0 || segment->first_seq == next_seq;
+            if (segment->end_lost || !follows)
+                recovery->chunks_lost = true;
+            /* An unsealed segment does not say where it ends. */
+            next_seq = segment->sealed ? segment->last_seq + 1 : 0;
+        }
+        segment_set_unpin(segments, segment);
+    }
+    free(numbers);
+    if (recovery->chunks_lost)
+        log_event(LOG_LEVEL_WARN, "segments_incomplete", "lane=%s reason=\"%s\"",
+                  lane_name(LANE_LARGE),
+                  "a segment is short or missing: large blobs are looked at one by one");
+    return true;
+}
+
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct recovery *recovery = argument;
-    if (!entry_has_bytes(recovery, entry)) {
+    if (!entry_has_bytes(recovery, entry) || !entry_has_chunks(recovery, entry)) {
         recovery->report->entries_dropped++;
         return true;
     }
@@ -154,6 +194,30 @@ static bool entry_has_bytes(const struct recovery *recovery, const struct index_
     const bool there =
         segment != NULL &&
         entry->place.offset + RECORD_HEADER_BYTES + entry->payload_bytes <= segment->file_bytes;
+    segment_set_unpin(recovery->store->segments, segment);
+    return there;
+}
+
+/*
+ * A blob whose MANIFEST is in the oldest segment may have chunks in one before, and that one may not have been evicted: then a
+ * FORGET would have taken the entry out of the index.
+ */
+static bool entry_has_chunks(const struct recovery *recovery, const struct index_entry *entry)
+{
+    if (entry->kind != RECORD_MANIFEST ||
+        (!recovery->chunks_lost && entry->place.segment != recovery->oldest_large))
+        return true;
+    struct segment *segment = segment_set_pin(recovery->store->segments, entry->place.segment);
+    const size_t capacity = RECORD_HEADER_BYTES + (size_t)entry->payload_bytes;
+    uint8_t *memory = segment != NULL ? malloc(capacity) : NULL;
+    struct record_header header;
+    struct bytes payload;
+    struct status ignored;
+    const bool there = memory != NULL &&
+                       segment_read_record(segment, entry->place.offset, capacity, memory, capacity,
+                                           &header, &payload, &ignored) &&
+                       manifest_is_complete(recovery->store->segments, payload);
+    free(memory);
     segment_set_unpin(recovery->store->segments, segment);
     return there;
 }
@@ -251,7 +315,7 @@ static bool open_lane(struct recovery *recovery,
     return true;
 }
 
-/* Empty segments that the lane cannot go on with: of another size, behind records, or too many. */
+/* Empty segments that the lane cannot go on with: of another size, damaged, behind records, or too many. */
 static bool drop_surplus(struct recovery *recovery, struct replay *replay, struct status *status)
 {
     struct store *store = recovery->store;
@@ -259,7 +323,8 @@ static bool drop_surplus(struct recovery *recovery, struct replay *replay, struc
     for (size_t i = 0; i < replay->empty_count; i++) {
         struct segment *segment = replay->empty[i];
         if (kept < 2 && segment->capacity_bytes == store->segment_bytes[replay->lane] &&
-            segment->number > replay->end.place.segment) {
+            segment->number > replay->end.place.segment && !segment->header_damaged &&
+            !segment->end_lost) {
             replay->empty[kept++] = segment;
             continue;
         }

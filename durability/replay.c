@@ -246,6 +246,7 @@ static bool replay_walk(struct replay *replay,
         replay->tail_bytes_cut += walk.tail_bytes;
         log_tail(segment, &walk);
     }
+    segment->sealed = false; /* though it may have been: its footer is damaged, and is made anew */
     segment->end = walk.end;
     segment->synced_end = walk.end;
     segment->last_seq = walk.next_seq == 0 ? 0 : walk.next_seq - 1;
@@ -256,9 +257,11 @@ static bool replay_walk(struct replay *replay,
     return list_add(&replay->unsealed, &replay->unsealed_count, segment, status);
 }
 
-/* While the lane is open, the end of a segment that it has left; 0: it must be found. */
+/* What a sealed segment's trailer says; while the lane is open, the end of a segment that it has left. 0: it must be found. */
 static uint64_t known_end(const struct replay *replay, const struct segment *segment)
 {
+    if (segment->sealed)
+        return segment->end;
     return replay->settle || segment->end == SEGMENT_HEADER_BYTES ? 0 : segment->end;
 }
 

@@ -25,7 +25,8 @@ struct replay {
     uint64_t records;
     uint64_t damaged;
     uint64_t tails_cut, tail_bytes_cut;
-    uint64_t incomplete;       /* manifests whose chunks did not survive: never acknowledged */
+    uint64_t
+        incomplete; /* manifests whose chunks are not there: never acknowledged, lost, or evicted */
     struct segment **unsealed; /* non-empty without a footer; their end is set */
     size_t unsealed_count;
     struct segment **empty;

@@ -134,7 +134,19 @@ static bool load_manifest(struct blob_reader *reader, bool *gone, struct status 
         return status_fail(status, STATUS_DATA_LOSS,
                            "manifest in segment %" PRIu64 " at %" PRIu64 " has %zu bytes",
                            reader->place.segment, reader->place.offset, payload.length);
-    return check_manifest(reader, status) && pin_chunks(reader, gone, status);
+    if (!check_manifest(reader, status) || !pin_chunks(reader, gone, status))
+        return false;
+    /* An eviction changes the entry before a segment goes. One that still names this record has lost its chunks. */
+    struct blob_use use;
+    if (*gone &&
+        blob_table_look(reader->store->table,
+                        blob_table_blob_key(reader->store->table, &reader->digest), &use) &&
+        place_pack(use.place) == place_pack(reader->place))
+        return status_fail(status, STATUS_DATA_LOSS,
+                           "manifest in segment %" PRIu64 " at %" PRIu64
+                           " names chunks in a segment that is gone",
+                           reader->place.segment, reader->place.offset);
+    return true;
 }
 
 /* The chunks cover the blob, in order, without a gap. */

@@ -8,7 +8,12 @@
 static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the structs of the format are used as they lie");
 
 static const uint8_t SEGMENT_MAGIC[8] = {'V', 'A', 'R', 'V', 'E', 'S', 'E', 'G'};
+static const uint8_t TRAILER_MAGIC[8] = {'V', 'A', 'R', 'V', 'E', 'E', 'N', 'D'};
 
+static bool header_check(const struct segment_header *header,
+                         uint64_t number,
+                         struct status *status);
+static uint32_t trailer_crc(const struct footer_trailer *trailer);
 static uint32_t record_header_crc(const struct record_header *header, uint64_t uid);
 static bool all_zero(const void *data, size_t length);
 
@@ -23,7 +28,7 @@ uint32_t format_crc_seed(uint64_t uid)
     return crc32c(0, bytes_of(&uid, sizeof(uid)));
 }
 
-void segment_header_fill(struct segment_header *header,
+void segment_header_fill(struct segment_header_page *page,
                          enum lane lane,
                          uint64_t number,
                          uint64_t uid,
@@ -31,7 +36,7 @@ void segment_header_fill(struct segment_header *header,
                          uint64_t node_uid,
                          int64_t created_wall_ns)
 {
-    *header = (struct segment_header){
+    struct segment_header header = {
         .version = FORMAT_VERSION,
         .lane = (uint8_t)lane,
         .number = number,
@@ -40,13 +45,32 @@ void segment_header_fill(struct segment_header *header,
         .node_uid = node_uid,
         .created_wall_ns = created_wall_ns,
     };
-    memcpy(header->magic, SEGMENT_MAGIC, sizeof(header->magic));
-    header->crc32c = crc32c(0, bytes_of(header, offsetof(struct segment_header, crc32c)));
+    memcpy(header.magic, SEGMENT_MAGIC, sizeof(header.magic));
+    header.crc32c = crc32c(0, bytes_of(&header, offsetof(struct segment_header, crc32c)));
+    *page = (struct segment_header_page){.first = header, .second = header};
 }
 
-bool segment_header_check(const struct segment_header *header,
-                          uint64_t number,
-                          struct status *status)
+const struct segment_header *segment_header_of(const struct segment_header_page *page,
+                                               uint64_t number,
+                                               bool *damaged,
+                                               struct status *status)
+{
+    struct status second_status;
+    const bool first = header_check(&page->first, number, status);
+    const bool second = header_check(&page->second, number, &second_status);
+    if (damaged != NULL)
+        *damaged = !first || !second ||
+                   memcmp(&page->first, &page->second, sizeof(page->first)) != 0 ||
+                   !all_zero(page->reserved_64, sizeof(page->reserved_64)) ||
+                   !all_zero(page->reserved_3648, sizeof(page->reserved_3648));
+    if (first)
+        return &page->first;
+    return second ? &page->second : NULL;
+}
+
+static bool header_check(const struct segment_header *header,
+                         uint64_t number,
+                         struct status *status)
 {
     if (memcmp(header->magic, SEGMENT_MAGIC, sizeof(header->magic)) != 0)
         return status_fail(status, STATUS_DATA_LOSS, "segment %llu: no segment header",
@@ -68,6 +92,28 @@ bool segment_header_check(const struct segment_header *header,
                            (unsigned long long)number, (unsigned long long)header->number,
                            header->lane, (unsigned long long)header->capacity_bytes);
     return true;
+}
+
+bool footer_trailer_valid(const struct footer_trailer *trailer)
+{
+    return memcmp(trailer->magic, TRAILER_MAGIC, sizeof(trailer->magic)) == 0 &&
+           trailer->crc32c == trailer_crc(trailer) && trailer->lane < LANE_COUNT &&
+           trailer->entries <= SEGMENT_BYTES_MAX / FOOTER_ENTRY_BYTES &&
+           trailer->records_end >= SEGMENT_HEADER_BYTES &&
+           trailer->records_end <= SEGMENT_BYTES_MAX &&
+           all_zero(trailer->reserved, sizeof(trailer->reserved));
+}
+
+void footer_trailer_seal(struct footer_trailer *trailer)
+{
+    memcpy(trailer->magic, TRAILER_MAGIC, sizeof(trailer->magic));
+    trailer->crc32c = trailer_crc(trailer);
+}
+
+static uint32_t trailer_crc(const struct footer_trailer *trailer)
+{
+    return crc32c(format_crc_seed(trailer->segment_uid),
+                  bytes_of(trailer, offsetof(struct footer_trailer, crc32c)));
 }
 
 void record_header_seal(struct record_header *header, uint64_t uid)

@@ -4,12 +4,13 @@
  * All numbers are little-endian; reserved bytes are zero and are checked.
  *
  *   DATA/LOCK                    held (flock) by the process that owns the store
- *   DATA/FORMAT                  one line of text: "varve 1 <node uid, 16 hex digits>\n"
+ *   DATA/FORMAT                  one line of text: "varve 1 <node uid, 16 hex digits> <CRC-32C of what stands before, 8 hex digits>\n"
  *   DATA/segments/%016x.seg      the segments, by number; ".new" while being made, ".dead" while being removed
  *   DATA/index/                  RocksDB; may be deleted, is rebuilt from the segments
+ *   DATA/scrub                   how far the scrub has come (durability/scrub.h); may be deleted
  *
  * A segment:
- *   [header, 4096 bytes] [record] [record] ... [footer, once sealed] [zeros up to its allocated size]
+ *   [header page, 4096 bytes] [record] [record] ... [footer, once sealed] [zeros up to its allocated size]
  *
  * A record begins at a multiple of 64 bytes: 128 bytes of header, the payload, zeros up to the next multiple of 64.
  * It is valid if and only if its magic, version and reserved bytes are right, its header CRC matches under this
@@ -77,22 +78,33 @@ static inline struct place place_unpack(uint64_t packed)
 #define SEGMENT_BYTES_MIN (8 * MIB)
 
 struct segment_header {
-    uint8_t magic[8];       /*    0: "VARVESEG" */
-    uint32_t version;       /*    8: FORMAT_VERSION */
-    uint8_t lane;           /*   12: enum lane */
-    uint8_t reserved_13[3]; /*   13 */
-    uint64_t number;        /*   16: as in the file's name */
+    uint8_t magic[8];       /*  0: "VARVESEG" */
+    uint32_t version;       /*  8: FORMAT_VERSION */
+    uint8_t lane;           /* 12: enum lane */
+    uint8_t reserved_13[3]; /* 13 */
+    uint64_t number;        /* 16: as in the file's name */
     uint64_t
-        uid; /*   24: random; seeds the headers' CRCs, so that bytes of another life never parse */
-    uint64_t capacity_bytes; /*   32: allocated size of the file */
-    uint64_t node_uid;       /*   40: whose log this is */
-    int64_t created_wall_ns; /*   48 */
-    uint8_t reserved_56[4036];
-    uint32_t crc32c; /* 4092: over bytes 0 to 4091 */
+        uid; /* 24: random; seeds the records' CRCs, so that bytes of another life never parse */
+    uint64_t capacity_bytes; /* 32: allocated size of the file */
+    uint64_t node_uid;       /* 40: whose log this is */
+    int64_t created_wall_ns; /* 48 */
+    uint8_t reserved_56[4];  /* 56 */
+    uint32_t crc32c;         /* 60: over bytes 0 to 59 */
 };
-static_assert(sizeof(struct segment_header) == SEGMENT_HEADER_BYTES,
-              "the segment header fills a page");
-static_assert(offsetof(struct segment_header, crc32c) == 4092, "the CRC is last");
+static_assert(sizeof(struct segment_header) == 64, "a segment header is one line");
+static_assert(offsetof(struct segment_header, crc32c) == 60, "the CRC is last");
+
+/* The first page of a segment has its header twice, in its first and its last sector: without the uid no record can be read. */
+struct segment_header_page {
+    struct segment_header first;  /*    0 */
+    uint8_t reserved_64[3520];    /*   64 */
+    struct segment_header second; /* 3584: the same */
+    uint8_t reserved_3648[448];   /* 3648 */
+};
+static_assert(sizeof(struct segment_header_page) == SEGMENT_HEADER_BYTES,
+              "the headers fill a page");
+static_assert(offsetof(struct segment_header_page, second) % 512 == 0,
+              "the second is in a sector of its own");
 
 struct record_header {
     uint32_t magic;          /*  0: RECORD_MAGIC */
@@ -165,7 +177,8 @@ struct footer_trailer {
     uint64_t records_end; /* 24: where the records end and the footer begins */
     uint64_t first_seq;  /* 32: of the first record; with no records the seq that would have come */
     uint64_t last_seq;   /* 40: first_seq - 1 when there is none */
-    uint8_t reserved[8]; /* 48 */
+    uint8_t lane;        /* 48: as in the segment's header, for when that is lost */
+    uint8_t reserved[7]; /* 49 */
     uint32_t entries_crc32c; /* 56: over the entries, seeded with the uid */
     uint32_t crc32c;         /* 60: over bytes 0 to 59, seeded with the uid */
 };
@@ -180,17 +193,27 @@ static inline uint64_t record_stored_bytes(uint64_t payload_bytes)
 /* The seed of every CRC in a segment of this uid. */
 uint32_t format_crc_seed(uint64_t uid);
 
-void segment_header_fill(struct segment_header *header,
+void segment_header_fill(struct segment_header_page *page,
                          enum lane lane,
                          uint64_t number,
                          uint64_t uid,
                          uint64_t capacity_bytes,
                          uint64_t node_uid,
                          int64_t created_wall_ns);
-/* DATA_LOSS saying what is wrong. number: as in the file's name. */
-MUST_CHECK bool segment_header_check(const struct segment_header *header,
-                                     uint64_t number,
-                                     struct status *status);
+/*
+ * The header that may be believed, in page: the first, or else the second. NULL with DATA_LOSS when neither is sound; the text
+ * says what is wrong with the first. *damaged (may be NULL): something in the page is not as it was written. number: as in the
+ * file's name.
+ */
+const struct segment_header *segment_header_of(const struct segment_header_page *page,
+                                               uint64_t number,
+                                               bool *damaged,
+                                               struct status *status);
+
+/* Whether it is a trailer; nothing is said about the entries, nor whether it belongs to this segment. */
+bool footer_trailer_valid(const struct footer_trailer *trailer);
+void footer_trailer_seal(
+    struct footer_trailer *trailer); /* magic and CRC; every other field is set */
 
 /* Computes header_crc32c; every other field is set. */
 void record_header_seal(struct record_header *header, uint64_t uid);

@@ -11,8 +11,6 @@
 #include "store/segment_contents.h"
 #include "store/segment_walk.h"
 
-static const uint8_t TRAILER_MAGIC[8] = {'V', 'A', 'R', 'V', 'E', 'E', 'N', 'D'};
-
 static struct segment *segment_allocate(struct io *io, const char *path, uint64_t number);
 static bool make_file(struct segment *segment,
                       const char *new_path,
@@ -26,6 +24,12 @@ static void explain_full_disk(struct io *io,
                               struct status *status);
 static bool random_uid(uint64_t *uid, struct status *status);
 static bool read_header(struct segment *segment, struct status *status);
+static bool read_trailer(struct segment *segment,
+                         uint64_t size,
+                         struct footer_trailer *trailer,
+                         bool *there,
+                         struct status *status);
+static void note_first_seq(struct segment *segment, const uint8_t *record);
 static bool complete_footer(struct segment *segment, struct status *status);
 static bool note_walked(void *argument,
                         const struct record_header *header,
@@ -75,6 +79,7 @@ bool segment_create(struct io *io,
     made->lane = lane;
     made->capacity_bytes = capacity_bytes;
     made->file_bytes = capacity_bytes;
+    made->node_uid = node_uid;
     made->created_wall_ns = created_wall_ns;
     if (!make_file(made, new_path, directory, node_uid, created_wall_ns, status)) {
         segment_free(made);
@@ -97,7 +102,7 @@ static bool make_file(struct segment *segment,
                       struct status *status)
 {
     struct io *io = segment->io;
-    struct segment_header header;
+    struct segment_header_page header;
     if (!random_uid(&segment->uid, status))
         return false;
     segment_header_fill(&header, segment->lane, segment->number, segment->uid,
@@ -164,20 +169,78 @@ bool segment_open(struct io *io,
 
 static bool read_header(struct segment *segment, struct status *status)
 {
-    struct segment_header header;
+    struct {
+        struct segment_header_page page;
+        uint8_t record[RECORD_HEADER_BYTES]; /* the first */
+    } head = {0};
+    struct footer_trailer trailer;
+    struct status why;
     size_t got = 0;
-    if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), 0, &got, status))
+    if (!io_size(segment->io, segment->read_fd, &segment->file_bytes, status) ||
+        !io_pread(segment->io, segment->read_fd, &head, sizeof(head), 0, &got, status))
         return false;
-    if (got < sizeof(header))
+    if (got < sizeof(head.page))
         return status_fail(status, STATUS_DATA_LOSS, "segment %" PRIu64 ": cut off at %zu bytes",
                            segment->number, got);
-    if (!segment_header_check(&header, segment->number, status))
+    const struct segment_header *header =
+        segment_header_of(&head.page, segment->number, &segment->header_damaged, &why);
+    if (header != NULL) {
+        segment->uid = header->uid;
+        segment->lane = (enum lane)header->lane;
+        segment->capacity_bytes = header->capacity_bytes;
+        segment->node_uid = header->node_uid;
+        segment->created_wall_ns = header->created_wall_ns;
+    }
+    if (!read_trailer(segment, segment->file_bytes, &trailer, &segment->sealed, status))
         return false;
-    segment->uid = header.uid;
-    segment->lane = (enum lane)header.lane;
-    segment->capacity_bytes = header.capacity_bytes;
-    segment->created_wall_ns = header.created_wall_ns;
-    return io_size(segment->io, segment->read_fd, &segment->file_bytes, status);
+    if (header == NULL && !segment->sealed) {
+        *status = why;
+        return false;
+    }
+    if (header == NULL) {
+        segment->uid = trailer.segment_uid;
+        segment->lane = (enum lane)trailer.lane;
+        segment->capacity_bytes = segment->file_bytes;
+    }
+    if (segment->sealed) {
+        segment->end = trailer.records_end;
+        segment->synced_end = trailer.records_end;
+        segment->first_seq = trailer.first_seq;
+        segment->last_seq = trailer.last_seq;
+    } else {
+        segment->end_lost = segment->file_bytes < segment->capacity_bytes;
+        note_first_seq(segment, head.record);
+    }
+    return true;
+}
+
+static void note_first_seq(struct segment *segment, const uint8_t *record)
+{
+    struct record_header header;
+    memcpy(&header, record, sizeof(header));
+    if (record_header_valid(&header, segment->uid, NULL))
+        segment->first_seq = header.seq;
+}
+
+/* *there: a trailer is at the end of the file, and it is this segment's as far as that is known. */
+static bool read_trailer(struct segment *segment,
+                         uint64_t size,
+                         struct footer_trailer *trailer,
+                         bool *there,
+                         struct status *status)
+{
+    size_t got = 0;
+    *there = false;
+    if (size < SEGMENT_HEADER_BYTES + sizeof(*trailer) || size % RECORD_ALIGNMENT_BYTES != 0)
+        return true;
+    if (!io_pread(segment->io, segment->read_fd, trailer, sizeof(*trailer), size - sizeof(*trailer),
+                  &got, status))
+        return false;
+    *there =
+        got == sizeof(*trailer) && footer_trailer_valid(trailer) &&
+        (segment->uid == 0 || trailer->segment_uid == segment->uid) &&
+        trailer->records_end + trailer->entries * FOOTER_ENTRY_BYTES + sizeof(*trailer) == size;
+    return true;
 }
 
 static struct segment *segment_allocate(struct io *io, const char *path, uint64_t number)
@@ -298,12 +361,12 @@ bool segment_seal(struct segment *segment, struct status *status)
         .records_end = segment->end,
         .first_seq = segment->first_seq,
         .last_seq = segment->first_seq + segment->footer_count - 1,
+        .lane = (uint8_t)segment->lane,
     };
     const uint32_t seed = format_crc_seed(segment->uid);
     const size_t entries_bytes = segment->footer_count * sizeof(*segment->footer);
-    memcpy(trailer.magic, TRAILER_MAGIC, sizeof(trailer.magic));
     trailer.entries_crc32c = crc32c(seed, bytes_of(segment->footer, entries_bytes));
-    trailer.crc32c = crc32c(seed, bytes_of(&trailer, offsetof(struct footer_trailer, crc32c)));
+    footer_trailer_seal(&trailer);
     const struct iovec parts[] = {
         {.iov_base = segment->footer, .iov_len = entries_bytes},
         {.iov_base = &trailer, .iov_len = sizeof(trailer)},
@@ -370,23 +433,15 @@ bool segment_read_footer(struct segment *segment,
     *entries = NULL;
     uint64_t size = 0;
     size_t got = 0;
+    bool there = false;
     if (!io_size(segment->io, segment->read_fd, &size, status))
         return false;
-    if (size < SEGMENT_HEADER_BYTES + sizeof(*trailer) || size % RECORD_ALIGNMENT_BYTES != 0)
-        return true;
-    if (!io_pread(segment->io, segment->read_fd, trailer, sizeof(*trailer), size - sizeof(*trailer),
-                  &got, status))
+    if (!read_trailer(segment, size, trailer, &there, status))
         return false;
-    const uint32_t seed = format_crc_seed(segment->uid);
-    if (got < sizeof(*trailer) ||
-        memcmp(trailer->magic, TRAILER_MAGIC, sizeof(trailer->magic)) != 0 ||
-        trailer->segment_uid != segment->uid ||
-        trailer->crc32c !=
-            crc32c(seed, bytes_of(trailer, offsetof(struct footer_trailer, crc32c))) ||
-        trailer->entries > SEGMENT_BYTES_MAX / FOOTER_ENTRY_BYTES ||
-        trailer->records_end + trailer->entries * FOOTER_ENTRY_BYTES + sizeof(*trailer) != size)
+    if (!there)
         return true;
 
+    const uint32_t seed = format_crc_seed(segment->uid);
     const size_t entries_bytes = (size_t)trailer->entries * FOOTER_ENTRY_BYTES;
     struct footer_entry *read = malloc(entries_bytes == 0 ? 1 : entries_bytes);
     if (read == NULL)

@@ -19,9 +19,14 @@ struct segment {
     uint64_t uid;
     enum lane lane;
     uint64_t capacity_bytes;
+    uint64_t node_uid; /* whose log it is; 0: unknown, both headers are lost */
     int64_t created_wall_ns;
     char *path;  /* owned */
     int read_fd; /* owned */
+    bool
+        header_damaged; /* its first page is not as it was written; what is above comes from what is left */
+    bool
+        end_lost; /* opened: shorter than allocated, and without a footer at its end: cut off, or the footer is damaged */
 
     /* Guarded by the lane's lock while it is the lane's active or unsynced segment; else constant. */
     int write_fd;        /* owned; -1 once sealed. The one descriptor for writes and syncs. */
@@ -64,7 +69,11 @@ MUST_CHECK bool segment_create(struct io *io,
                                struct segment **segment,
                                struct status *status);
 
-/* Opens an existing one for reading, header checked. DATA_LOSS when it is no segment of ours. */
+/*
+ * Opens an existing one for reading. If a footer's trailer is at its end it is sealed, and its end and seqs are known; of others
+ * first_seq is, if the first record is sound. A header that is lost is made up for by the second one, then by the trailer.
+ * DATA_LOSS when it is no segment of ours, or too little is left of it.
+ */
 MUST_CHECK bool segment_open(struct io *io,
                              const char *directory,
                              uint64_t number,

@@ -34,6 +34,7 @@ bool segment_contents_load(struct segment *segment,
     struct segment_walk walk = {
         .segment = segment,
         .from = SEGMENT_HEADER_BYTES,
+        .to = segment->sealed ? segment->end : 0,
         .each = add_record,
         .argument = &contents,
     };

@@ -6,12 +6,16 @@
 
 #include "base/crc32c.h"
 
-/* How far behind a damaged record the next sound one is looked for: more than one gathered write. */
+/*
+ * So many zeros behind a damaged record, and the records are taken to end there: more than one gathered write. Where the end is
+ * known, and as long as there is anything but zeros, the search goes on.
+ */
 #define LOOK_AHEAD_BYTES (16 * MIB)
 
 /* The piece of the file in memory. */
 struct window {
     struct segment *segment; /* borrowed */
+    uint64_t to;             /* no more is read ahead than up to here; 0: as much as fits */
     uint8_t *data;           /* owned */
     size_t capacity;
     uint64_t start;
@@ -33,10 +37,20 @@ static bool check_record(const struct segment_walk *walk,
                          struct bytes *payload,
                          bool *sound,
                          struct status *status);
+static bool pass_gap(struct segment_walk *walk,
+                     struct window *window,
+                     uint64_t *offset,
+                     struct status *status);
+static bool find_next(const struct segment_walk *walk,
+                      struct window *window,
+                      uint64_t offset,
+                      const struct record_header *header,
+                      uint64_t *found,
+                      uint64_t *last_byte,
+                      struct status *status);
 static bool look_ahead(const struct segment_walk *walk,
                        struct window *window,
                        uint64_t offset,
-                       uint64_t min_seq,
                        uint64_t *found,
                        uint64_t *last_byte,
                        struct status *status);
@@ -46,13 +60,16 @@ static bool is_zero_line(const uint8_t *line);
 bool segment_walk(struct segment_walk *walk, struct status *status)
 {
     ASSERT(walk->from >= SEGMENT_HEADER_BYTES && walk->from % RECORD_ALIGNMENT_BYTES == 0);
-    struct window window = {
-        .segment = walk->segment, .data = malloc(WINDOW_BYTES), .capacity = WINDOW_BYTES};
+    struct window window = {.segment = walk->segment,
+                            .to = walk->to,
+                            .data = malloc(WINDOW_BYTES),
+                            .capacity = WINDOW_BYTES};
     walk->end = walk->from;
     walk->next_seq = walk->expected_seq;
     walk->records = 0;
     walk->damaged = 0;
     walk->tail_bytes = 0;
+    walk->paused = false;
     if (window.data == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to walk segment %" PRIu64,
                            walk->segment->number);
@@ -69,21 +86,20 @@ static bool walk_from(struct segment_walk *walk, struct window *window, struct s
         struct record_header header;
         struct bytes payload;
         bool sound = false;
+        walk->paused = walk->pause_bytes != 0 && offset - walk->from >= walk->pause_bytes;
+        walk->resume = offset;
+        if (walk->paused)
+            return true;
         if (!check_record(walk, window, offset, &header, &payload, &sound, status))
             return false;
         const bool in_order = sound && (walk->next_seq == 0 || header.seq == walk->next_seq);
         if (!in_order && !(sound && header.seq > walk->next_seq)) {
-            uint64_t found = 0;
-            uint64_t last_byte = offset;
-            if (!look_ahead(walk, window, offset, walk->next_seq, &found, &last_byte, status))
+            const uint64_t gap = offset;
+            if (!pass_gap(walk, window, &offset, status))
                 return false;
-            if (found == 0) {
-                walk->tail_bytes = last_byte - offset;
+            if (offset == gap)
                 return true;
-            }
-            walk->damaged++;
             after_gap = true;
-            offset = found;
             continue;
         }
         if (!in_order) {
@@ -98,6 +114,68 @@ static bool walk_from(struct segment_walk *walk, struct window *window, struct s
         walk->end = offset;
     }
     return true;
+}
+
+/* No sound record is at *offset: moves it to the next one, or to the known end. It stays where it is where neither is. */
+static bool pass_gap(struct segment_walk *walk,
+                     struct window *window,
+                     uint64_t *offset,
+                     struct status *status)
+{
+    struct record_header header;
+    struct bytes seen;
+    if (!look(window, *offset, RECORD_HEADER_BYTES, &seen, status))
+        return false;
+    bool known = seen.length == RECORD_HEADER_BYTES;
+    if (known) {
+        memcpy(&header, seen.data, sizeof(header));
+        known = record_header_valid(&header, walk->segment->uid, NULL) &&
+                header.seq >= walk->next_seq &&
+                (walk->seq_limit == 0 || header.seq < walk->seq_limit);
+    }
+    uint64_t found = 0;
+    uint64_t last_byte = *offset;
+    if (!find_next(walk, window, *offset, known ? &header : NULL, &found, &last_byte, status))
+        return false;
+    if (found == 0 && walk->to == 0) {
+        walk->tail_bytes = last_byte - *offset;
+        return true;
+    }
+    const uint64_t end = found != 0 ? found : walk->to;
+    walk->damaged++;
+    if (walk->gap != NULL &&
+        !walk->gap(walk->argument, known ? &header : NULL, *offset, end, status))
+        return false;
+    *offset = end;
+    return true;
+}
+
+/* header: of the damaged record at offset, or NULL when that is damaged too. */
+static bool find_next(const struct segment_walk *walk,
+                      struct window *window,
+                      uint64_t offset,
+                      const struct record_header *header,
+                      uint64_t *found,
+                      uint64_t *last_byte,
+                      struct status *status)
+{
+    if (header != NULL) {
+        struct record_header next;
+        struct bytes payload;
+        bool sound = false;
+        const uint64_t behind = offset + record_stored_bytes(header->payload_bytes);
+        if (behind == walk->to) {
+            *found = 0;
+            return true;
+        }
+        if (!check_record(walk, window, behind, &next, &payload, &sound, status))
+            return false;
+        if (sound && next.seq == header->seq + 1) {
+            *found = behind;
+            return true;
+        }
+    }
+    return look_ahead(walk, window, offset, found, last_byte, status);
 }
 
 static bool check_record(const struct segment_walk *walk,
@@ -148,9 +226,12 @@ static bool look(struct window *window,
             window->capacity = wanted;
         }
         size_t got = 0;
+        size_t length = window->capacity;
+        if (window->to != 0 && offset + length > window->to)
+            length = window->to > offset + wanted ? (size_t)(window->to - offset) : wanted;
         window->length = 0;
-        if (!io_pread(window->segment->io, window->segment->read_fd, window->data, window->capacity,
-                      offset, &got, status)) {
+        if (!io_pread(window->segment->io, window->segment->read_fd, window->data, length, offset,
+                      &got, status)) {
             status_prefix(status, "walk segment %" PRIu64 " at %" PRIu64, window->segment->number,
                           offset);
             return false;
@@ -164,18 +245,17 @@ static bool look(struct window *window,
     return true;
 }
 
-/* *found: the next sound record with a seq of at least min_seq, or 0. *last_byte: behind the last byte that is not zero. */
+/* *found: the next sound record that comes later in the lane, or 0. *last_byte: behind the last byte that is not zero. */
 static bool look_ahead(const struct segment_walk *walk,
                        struct window *window,
                        uint64_t offset,
-                       uint64_t min_seq,
                        uint64_t *found,
                        uint64_t *last_byte,
                        struct status *status)
 {
-    const uint64_t limit = offset + LOOK_AHEAD_BYTES;
     *found = 0;
-    for (uint64_t at = offset; at < limit; at += RECORD_ALIGNMENT_BYTES) {
+    for (uint64_t at = offset; walk->to != 0 ? at < walk->to : at - *last_byte < LOOK_AHEAD_BYTES;
+         at += RECORD_ALIGNMENT_BYTES) {
         struct bytes line;
         if (!look(window, at, RECORD_ALIGNMENT_BYTES, &line, status))
             return false;
@@ -198,7 +278,7 @@ static bool look_ahead(const struct segment_walk *walk,
         bool sound = false;
         if (!check_record(walk, window, at, &header, &payload, &sound, status))
             return false;
-        if (sound && header.seq >= min_seq) {
+        if (sound && header.seq >= walk->next_seq) {
             *found = at;
             return true;
         }

@@ -11,16 +11,18 @@
 
 #include "base/log.h"
 
-enum { FORMAT_LINE_BYTES = 64 };
-
 static uint64_t suitable_segment_bytes(const struct store_config *config,
                                        enum lane lane,
                                        uint64_t at_most);
 static bool prepare_directory(struct store *store, struct status *status);
+static bool look_into_directory(struct store *store, struct status *status);
 static bool sync_parent(struct store *store, struct status *status);
 static bool check_format(struct store *store, struct status *status);
-static bool write_format(struct store *store, const char *path, struct status *status);
-static bool parse_format(struct store *store, const char *line, struct status *status);
+static bool recreate_format(struct store *store, struct status *status);
+static bool node_uid_of_segments(struct store *store, struct status *status);
+static bool is_begun(struct store *store, struct status *status);
+static bool is_empty(struct store *store, struct status *status);
+static bool new_node_uid(struct store *store, struct status *status);
 static bool parse_number(const char **text, int base, uint64_t *number);
 static bool open_segments(struct store *store, struct status *status);
 static char *join(const char *directory, const char *name);
@@ -36,6 +38,7 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     opened->clock = config->clock;
     opened->metrics = config->metrics;
     opened->buffers = config->buffers;
+    opened->access = config->access;
     opened->lock_fd = -1;
     opened->capacity_bytes = config->capacity_bytes;
     opened->reserve_bytes = config->reserve_bytes;
@@ -49,7 +52,9 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     if (!ok)
         ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a store");
     ok = ok && segment_set_new(&opened->segments, status) &&
-         blob_table_new(&opened->table, status) && prepare_directory(opened, status) &&
+         blob_table_new(&opened->table, status) &&
+         (opened->access == STORE_READ_ONLY ? look_into_directory(opened, status)
+                                            : prepare_directory(opened, status)) &&
          open_segments(opened, status);
     if (!ok) {
         store_close(opened);
@@ -115,6 +120,83 @@ static bool sync_parent(struct store *store, struct status *status)
     return ok;
 }
 
+/* Makes nothing but a LOCK, and that only where a store is. */
+static bool look_into_directory(struct store *store, struct status *status)
+{
+    struct store_file *files = NULL;
+    size_t count = 0;
+    struct format_file format;
+    char *lock_path = join(store->directory, "LOCK");
+    bool ok =
+        lock_path != NULL || status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a path");
+    ok = ok && format_file_read(store->io, store->directory, &format, status) &&
+         store_list_files(store, &files, &count, status);
+    if (ok && format.state != FORMAT_FILE_SOUND && count == 0)
+        ok = status_fail(status, STATUS_INVALID_ARGUMENT, "there is no varve store");
+    ok =
+        ok && io_lock(store->io, lock_path, &store->lock_fd, status) && check_format(store, status);
+    free(files);
+    free(lock_path);
+    return ok;
+}
+
+static bool check_format(struct store *store, struct status *status)
+{
+    struct format_file format;
+    if (!format_file_read(store->io, store->directory, &format, status))
+        return false;
+    store->format = format.state;
+    if (format.state == FORMAT_FILE_SOUND) {
+        store->node_uid = format.node_uid;
+        return format.version == FORMAT_VERSION ||
+               status_fail(status, STATUS_FAILED_PRECONDITION,
+                           "the store has format version %u, this program knows %d", format.version,
+                           FORMAT_VERSION);
+    }
+    if (!node_uid_of_segments(store, status))
+        return false;
+    return store->access == STORE_READ_ONLY || recreate_format(store, status);
+}
+
+/* FORMAT is damaged or absent, and node_uid is that of the segments, or 0 when there are none. */
+static bool recreate_format(struct store *store, struct status *status)
+{
+    const bool found = store->node_uid != 0;
+    if (!found &&
+        !(store->format == FORMAT_FILE_ABSENT ? is_empty(store, status) : is_begun(store, status)))
+        return false;
+    if (!found && !new_node_uid(store, status))
+        return false;
+    if (store->format == FORMAT_FILE_DAMAGED || found)
+        log_event(LOG_LEVEL_WARN, "format_recreated", "node_uid=%016" PRIx64 " reason=\"%s\"",
+                  store->node_uid,
+                  store->format == FORMAT_FILE_DAMAGED ? "the file FORMAT is damaged"
+                                                       : "the file FORMAT is gone");
+    return format_file_write(store->io, store->directory, store->node_uid, status);
+}
+
+/* What the newest segment says whose header can be read; 0 when there is none. */
+static bool node_uid_of_segments(struct store *store, struct status *status)
+{
+    struct store_file *files = NULL;
+    size_t count = 0;
+    struct status why;
+    if (!store_list_files(store, &files, &count, status))
+        return false;
+    store->node_uid = 0;
+    for (size_t i = count; i > 0 && store->node_uid == 0; i--) {
+        struct segment *segment = NULL;
+        if (strcmp(files[i - 1].suffix, "seg") != 0 ||
+            !segment_open(store->io, store->segments_directory, files[i - 1].number, &segment,
+                          &why))
+            continue;
+        store->node_uid = segment->node_uid;
+        segment_free(segment);
+    }
+    free(files);
+    return true;
+}
+
 static bool other_file(void *argument, const char *name)
 {
     bool *found = argument;
@@ -124,76 +206,54 @@ static bool other_file(void *argument, const char *name)
     return !*found;
 }
 
-static bool check_format(struct store *store, struct status *status)
+/* A store may be made there. */
+static bool is_empty(struct store *store, struct status *status)
 {
-    char *path = join(store->directory, "FORMAT");
-    if (path == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a path");
-    int fd = -1;
-    struct status open_status;
-    bool ok = false;
-    if (io_open(store->io, path, IO_OPEN_READ, &fd, &open_status)) {
-        char line[FORMAT_LINE_BYTES + 1] = {0};
-        size_t got = 0;
-        ok = io_pread(store->io, fd, line, FORMAT_LINE_BYTES, 0, &got, status) &&
-             parse_format(store, line, status);
-        io_close(store->io, fd);
-    } else if (open_status.code == STATUS_NOT_FOUND) {
-        bool found = false;
-        ok = io_list(store->io, store->directory, other_file, &found, status);
-        if (ok && found)
-            ok = status_fail(
-                status, STATUS_INVALID_ARGUMENT,
-                "the directory is not empty and has no FORMAT file: it is no varve store");
-        ok = ok && write_format(store, path, status);
-    } else {
-        *status = open_status;
-    }
-    free(path);
-    return ok;
+    bool found = false;
+    if (!io_list(store->io, store->directory, other_file, &found, status))
+        return false;
+    return !found ||
+           status_fail(status, STATUS_INVALID_ARGUMENT,
+                       "the directory is not empty and has no FORMAT file: it is no varve store");
 }
 
-static bool write_format(struct store *store, const char *path, struct status *status)
+static bool strange_file(void *argument, const char *name)
 {
-    char *new_path = join(store->directory, "FORMAT.new");
-    if (new_path == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a path");
-    struct status ignored;
-    if (!io_unlink(store->io, new_path, &ignored)) {
-        /* None was left by an earlier start. */
+    static const char *const ours[] = {"LOCK",  "FORMAT", "FORMAT.new", "segments",
+                                       "index", "scrub",  "scrub.new",  "lost+found"};
+    bool *found = argument;
+    for (size_t i = 0; i < ARRAY_LENGTH(ours); i++) {
+        if (strcmp(name, ours[i]) == 0)
+            return true;
     }
-    char line[FORMAT_LINE_BYTES];
-    int fd = -1;
-    bool ok = getrandom(&store->node_uid, sizeof(store->node_uid), 0) ==
-                  (ssize_t)sizeof(store->node_uid) ||
-              status_fail(status, STATUS_INTERNAL, "getrandom");
-    const int length =
-        snprintf(line, sizeof(line), "varve %d %016" PRIx64 "\n", FORMAT_VERSION, store->node_uid);
-    const struct iovec part = {.iov_base = line, .iov_len = (size_t)length};
-    ok = ok && io_open(store->io, new_path, IO_OPEN_CREATE_NEW, &fd, status) &&
-         io_pwritev(store->io, fd, &part, 1, 0, status) && io_sync(store->io, fd, status);
-    io_close(store->io, fd);
-    ok = ok && io_rename(store->io, new_path, path, status) &&
-         io_sync_directory(store->io, store->directory, status);
-    free(new_path);
-    return ok;
+    *found = true;
+    return false;
 }
 
-static bool parse_format(struct store *store, const char *line, struct status *status)
+/* A store was made there, and nothing is in it yet. */
+static bool is_begun(struct store *store, struct status *status)
 {
-    static const char name[] = "varve ";
-    uint64_t version = 0;
-    const char *rest = line + strlen(name);
-    if (strncmp(line, name, strlen(name)) != 0 || !parse_number(&rest, 10, &version) ||
-        *rest++ != ' ' || !parse_number(&rest, 16, &store->node_uid) || strcmp(rest, "\n") != 0)
-        return status_fail(
-            status, STATUS_DATA_LOSS,
-            "the FORMAT file is damaged; it should hold one line \"varve %d <16 hex digits>\"",
-            FORMAT_VERSION);
-    if (version != FORMAT_VERSION)
-        return status_fail(status, STATUS_FAILED_PRECONDITION,
-                           "the store has format version %" PRIu64 ", this program knows %d",
-                           version, FORMAT_VERSION);
+    struct store_file *files = NULL;
+    size_t count = 0;
+    bool found = false;
+    if (!io_list(store->io, store->directory, strange_file, &found, status) ||
+        !store_list_files(store, &files, &count, status))
+        return false;
+    free(files);
+    return (count == 0 && !found) ||
+           status_fail(status, STATUS_DATA_LOSS,
+                       "the file FORMAT is damaged, and no segment says whose store this is; "
+                       "`varve fsck %s` tells what can be read",
+                       store->directory);
+}
+
+static bool new_node_uid(struct store *store, struct status *status)
+{
+    while (store->node_uid == 0) { /* which stands for unknown */
+        if (getrandom(&store->node_uid, sizeof(store->node_uid), 0) !=
+            (ssize_t)sizeof(store->node_uid))
+            return status_fail(status, STATUS_INTERNAL, "getrandom");
+    }
     return true;
 }
 
@@ -211,20 +271,15 @@ static bool parse_number(const char **text, int base, uint64_t *number)
 }
 
 /* Names are collected first: files are removed and opened only once the listing is over. */
-struct found_file {
-    uint64_t number;
-    const char *suffix; /* static */
-};
-
-struct found_segments {
-    struct found_file *items;
+struct found_files {
+    struct store_file *items;
     size_t count, capacity;
     bool out_of_memory;
 };
 
-static bool collect_segment(void *argument, const char *name)
+static bool collect_file(void *argument, const char *name)
 {
-    struct found_segments *found = argument;
+    struct found_files *found = argument;
     uint64_t number = 0;
     const char *suffix = name;
     if (!parse_number(&suffix, 16, &number) || suffix != name + 16 || *suffix++ != '.' ||
@@ -234,7 +289,7 @@ static bool collect_segment(void *argument, const char *name)
         return true;
     if (found->count == found->capacity) {
         const size_t capacity = found->capacity == 0 ? 64 : 2 * found->capacity;
-        struct found_file *grown = realloc(found->items, capacity * sizeof(*found->items));
+        struct store_file *grown = realloc(found->items, capacity * sizeof(*found->items));
         if (grown == NULL) {
             found->out_of_memory = true;
             return false;
@@ -242,9 +297,40 @@ static bool collect_segment(void *argument, const char *name)
         found->items = grown;
         found->capacity = capacity;
     }
-    struct found_file *file = &found->items[found->count++];
+    struct store_file *file = &found->items[found->count++];
     file->number = number;
     file->suffix = strcmp(suffix, "seg") == 0 ? "seg" : strcmp(suffix, "new") == 0 ? "new" : "dead";
+    return true;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct store_file *first = a;
+    const struct store_file *second = b;
+    return (first->number > second->number) - (first->number < second->number);
+}
+
+bool store_list_files(struct store *store,
+                      struct store_file **files,
+                      size_t *count,
+                      struct status *status)
+{
+    struct found_files found = {0};
+    struct status why;
+    if (!io_list(store->io, store->segments_directory, collect_file, &found, &why) &&
+        why.code != STATUS_NOT_FOUND) {
+        free(found.items);
+        *status = why;
+        return false;
+    }
+    if (found.out_of_memory) {
+        free(found.items);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the list of segments");
+    }
+    if (found.count > 0)
+        qsort(found.items, found.count, sizeof(*found.items), by_number);
+    *files = found.items;
+    *count = found.count;
     return true;
 }
 
@@ -254,11 +340,18 @@ static bool open_one(struct store *store, uint64_t number, struct status *status
     if (!segment_open(store->io, store->segments_directory, number, &segment, status)) {
         if (status->code != STATUS_DATA_LOSS)
             return false;
+        if (store->access == STORE_READ_ONLY)
+            return true;
         struct log_text text;
         log_event(LOG_LEVEL_ERROR, "segment_unusable", "segment=%" PRIu64 " reason=%s", number,
                   log_quote(&text, status->message));
         metrics_add(store->metrics, METRIC_RECORDS_DAMAGED, 1);
         return true;
+    }
+    if (segment->header_damaged && store->access == STORE_READ_WRITE) {
+        log_event(LOG_LEVEL_WARN, "segment_header_damaged", "segment=%" PRIu64 " from=\"%s\"",
+                  number, segment->node_uid != 0 ? "a sound copy" : "the footer");
+        metrics_add(store->metrics, METRIC_RECORDS_DAMAGED, 1);
     }
     if (!segment_set_add(store->segments, segment, status)) {
         segment_free(segment);
@@ -270,18 +363,18 @@ static bool open_one(struct store *store, uint64_t number, struct status *status
 
 static bool open_segments(struct store *store, struct status *status)
 {
-    struct found_segments found = {0};
-    bool ok = io_list(store->io, store->segments_directory, collect_segment, &found, status);
+    struct store_file *files = NULL;
+    size_t count = 0;
     bool removed = false;
-    if (ok && found.out_of_memory)
-        ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the list of segments");
-    for (size_t i = 0; ok && i < found.count; i++) {
-        const struct found_file *file = &found.items[i];
+    bool ok = store_list_files(store, &files, &count, status);
+    for (size_t i = 0; ok && i < count; i++) {
+        const struct store_file *file = &files[i];
         if (file->number >= store->next_segment_number)
             store->next_segment_number = file->number + 1;
         if (strcmp(file->suffix, "seg") == 0) {
             ok = open_one(store, file->number, status);
-        } else { /* was being made, or removed, when the process ended */
+        } else if (store->access ==
+                   STORE_READ_WRITE) { /* was being made, or removed, when the process ended */
             char path[SEGMENT_PATH_BYTES_MAX];
             segment_path(path, store->segments_directory, file->number, file->suffix);
             ok = io_unlink(store->io, path, status);
@@ -290,7 +383,7 @@ static bool open_segments(struct store *store, struct status *status)
     }
     /* One that was evicted must not be back once somebody was told that its blobs are gone. */
     ok = ok && (!removed || io_sync_directory(store->io, store->segments_directory, status));
-    free(found.items);
+    free(files);
     return ok;
 }
 

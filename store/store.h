@@ -12,7 +12,11 @@
 #include "base/io.h"
 #include "base/metrics.h"
 #include "store/blob_table.h"
+#include "store/format_file.h"
 #include "store/segment_log.h"
+
+/* How a store is opened: to be used, or to be looked at, with nothing in it changed. */
+enum store_access { STORE_READ_WRITE, STORE_READ_ONLY };
 
 struct store {
     /* Borrowed. */
@@ -25,7 +29,9 @@ struct store {
     char *directory;          /* DATA */
     char *segments_directory; /* DATA/segments */
     int lock_fd;
-    uint64_t node_uid;
+    enum store_access access;
+    enum format_file_state format; /* as it was found */
+    uint64_t node_uid;             /* 0: READ_ONLY, and nothing says it */
     uint64_t segment_bytes[LANE_COUNT];
     uint64_t capacity_bytes;
     uint64_t reserve_bytes;
@@ -47,6 +53,7 @@ struct store_config {
     struct metrics *metrics;
     struct buffer_pool *buffers;
     const char *directory;
+    enum store_access access;
     uint64_t segment_bytes[LANE_COUNT]; /* 0: 256 MiB and 1 GiB, or less to suit the capacity */
     uint64_t
         capacity_bytes; /* of all segment files; 0: as much as the disk has. At least STORE_CAPACITY_BYTES_MIN */
@@ -59,14 +66,30 @@ struct store_config {
 
 /*
  * Makes the directory if it is not there, takes its LOCK, checks or writes FORMAT, removes .new files, opens the segments.
- * A segment file whose header is damaged is left where it is, named in one log line, and not used.
+ * A FORMAT that is damaged or gone is made anew from the segments' headers. A segment file of which too little is left
+ * is left where it is, named in one log line, and not used.
  * FAILED_PRECONDITION: another process holds it, or its format is newer than we know. INVALID_ARGUMENT: DATA is no store
- * and not empty.
+ * and not empty. DATA_LOSS: nothing that can be read says whose store it is.
+ *
+ * STORE_READ_ONLY: for a store that is there; takes the LOCK, writes and removes nothing, and complains of nothing but another
+ * process, a newer format, and that there is no store.
  */
 MUST_CHECK bool store_open(const struct store_config *config,
                            struct store **store,
                            struct status *status);
 void store_close(struct store *store);
+
+/* A file of ours in DATA/segments. */
+struct store_file {
+    uint64_t number;
+    const char *suffix; /* static: "seg", "new" or "dead" */
+};
+
+/* By number, ascending; freed by the caller. */
+MUST_CHECK bool store_list_files(struct store *store,
+                                 struct store_file **files,
+                                 size_t *count,
+                                 struct status *status);
 
 /* Is it there and durable. Marks it as used. The empty blob always is. */
 bool store_has_blob(struct store *store, const struct digest *digest);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The payload of a MANIFEST record: the chunks of one large blob, in the order of the blob. */
+#ifndef VARVE_STORE_MANIFEST_H
+#define VARVE_STORE_MANIFEST_H
+
+#include "store/segment_set.h"
+
+/* How many chunks a payload lists; false when it is no list of chunks. */
+bool manifest_count(struct bytes payload, size_t *count);
+/* The i-th. */
+struct manifest_chunk manifest_chunk_at(struct bytes payload, size_t i);
+
+/*
+ * Is this chunk within a segment that is there? Its bytes are not looked at: that is what reading is
+ * for. Any thread.
+ */
+bool manifest_chunk_is_there(struct segment_set *segments, const struct manifest_chunk *chunk);
+/* All of them; false also when the payload is no list of chunks. */
+bool manifest_is_complete(struct segment_set *segments, struct bytes payload);
+
+#endif

@@ -1,0 +1,915 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A medium that forgets: a bit is turned over somewhere in a store, in every kind of place, while it
+ * is stopped, after a crash, and while it runs. Each time the store must start, must never give out
+ * a wrong byte, must lose the record that was hit and no other, and must not say of anything that it
+ * is there when it cannot be read. Files that are cut short or gone are held to the same.
+ *
+ * Method: a population of blobs of both lanes and of action results lies in several sealed segments.
+ * Bits are sampled over the whole of them: a bit is turned, the store opened, everything asked for
+ * and compared, the store closed, and the bit turned back, unless the store has mended it itself.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "store/blob_reader.h"
+#include "store/segment_contents.h"
+#include "tests/support/prng.h"
+#include "tests/support/store_rig.h"
+#include "tests/support/test_run.h"
+
+enum { SMALL_COUNT = 36, LARGE_COUNT = 7, ACTION_COUNT = 10 };
+enum { ITEM_COUNT = SMALL_COUNT + LARGE_COUNT + ACTION_COUNT };
+enum { NOBODY = -1 };
+
+/* A blob or an action result that was stored. */
+struct item {
+    struct digest digest;
+    bool action;
+    uint8_t *data; /* owned; of an action result a string */
+    size_t length;
+};
+
+/* Where a record lies, and whose it is. */
+struct location {
+    uint64_t segment;
+    uint64_t offset;
+    uint64_t payload_bytes;
+    enum record_kind kind;
+    int item; /* NOBODY: a FORGET */
+};
+
+static struct store_rig rig;
+static struct item items[ITEM_COUNT];
+static struct location locations[1024];
+static size_t location_count;
+static struct prng prng;
+
+static void start(enum store_rig_disk disk)
+{
+    prng.state = 20261130;
+    location_count = 0;
+    store_rig_start(&rig, disk);
+}
+
+static void start_simulated(void)
+{
+    start(STORE_RIG_SIMULATED);
+}
+
+static void start_real(void)
+{
+    start(STORE_RIG_REAL);
+}
+
+static void end(void)
+{
+    store_rig_end(&rig);
+    for (size_t i = 0; i < ITEM_COUNT; i++)
+        free(items[i].data);
+}
+
+static struct io *disk(void)
+{
+    return rig.sim != NULL ? io_sim_io(rig.sim) : io_posix();
+}
+
+static struct store *store(void)
+{
+    return durability_store(rig.durability);
+}
+
+/* ---- files */
+
+static void segment_file(char path[SEGMENT_PATH_BYTES_MAX], uint64_t number)
+{
+    char directory[TEMP_DIR_PATH_BYTES_MAX + 16];
+    snprintf(directory, sizeof(directory), "%s/segments", rig.directory.path);
+    segment_path(path, directory, number, "seg");
+}
+
+static void store_file(char path[SEGMENT_PATH_BYTES_MAX], const char *name)
+{
+    snprintf(path, SEGMENT_PATH_BYTES_MAX, "%s/%s", rig.directory.path, name);
+}
+
+/* False when the file is not there or is not so long. */
+static bool byte_at(const char *path, uint64_t offset, uint8_t *byte)
+{
+    struct status status;
+    size_t got = 0;
+    int fd = -1;
+    if (!io_open(disk(), path, IO_OPEN_READ, &fd, &status))
+        return false;
+    ck_assert(io_pread(disk(), fd, byte, 1, offset, &got, &status));
+    io_close(disk(), fd);
+    return got == 1;
+}
+
+static void overwrite(const char *path, uint64_t offset, const void *data, size_t length)
+{
+    struct status status;
+    int fd = -1;
+    const struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
+    ck_assert_msg(io_open(disk(), path, IO_OPEN_WRITE, &fd, &status), "%s", status.message);
+    ck_assert(io_pwritev(disk(), fd, &part, 1, offset, &status) && io_sync(disk(), fd, &status));
+    io_close(disk(), fd);
+}
+
+static void flip(const char *path, uint64_t offset, uint8_t bits)
+{
+    uint8_t byte = 0;
+    ck_assert(byte_at(path, offset, &byte));
+    if (rig.sim != NULL) {
+        io_sim_corrupt(rig.sim, path, offset, bits);
+        return;
+    }
+    byte ^= bits;
+    overwrite(path, offset, &byte, 1);
+}
+
+static uint64_t file_bytes(const char *path)
+{
+    struct status status;
+    uint64_t size = 0;
+    int fd = -1;
+    ck_assert_msg(io_open(disk(), path, IO_OPEN_READ, &fd, &status), "%s", status.message);
+    ck_assert(io_size(disk(), fd, &size, &status));
+    io_close(disk(), fd);
+    return size;
+}
+
+static void cut(const char *path, uint64_t size)
+{
+    struct status status;
+    int fd = -1;
+    ck_assert(io_open(disk(), path, IO_OPEN_WRITE, &fd, &status));
+    ck_assert(io_truncate(disk(), fd, size, &status) && io_sync(disk(), fd, &status));
+    io_close(disk(), fd);
+}
+
+static uint8_t *read_file(const char *path, uint64_t *size)
+{
+    struct status status;
+    size_t got = 0;
+    int fd = -1;
+    *size = file_bytes(path);
+    uint8_t *data = malloc((size_t)*size + 1);
+    ck_assert(data != NULL && io_open(disk(), path, IO_OPEN_READ, &fd, &status));
+    ck_assert(io_pread(disk(), fd, data, (size_t)*size, 0, &got, &status));
+    ck_assert_uint_eq(got, *size);
+    io_close(disk(), fd);
+    return data;
+}
+
+static void remove_file(const char *path)
+{
+    struct status status;
+    if (!io_unlink(disk(), path, &status))
+        ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
+}
+
+static void write_file(const char *path, const void *data, size_t length)
+{
+    struct status status;
+    int fd = -1;
+    remove_file(path);
+    ck_assert(io_open(disk(), path, IO_OPEN_CREATE_NEW, &fd, &status));
+    io_close(disk(), fd);
+    overwrite(path, 0, data, length);
+    char *parent = strdup(path);
+    *strrchr(parent, '/') = '\0';
+    ck_assert(io_sync_directory(disk(), parent, &status));
+    free(parent);
+}
+
+/* ---- the population */
+
+static void put(size_t i)
+{
+    struct item *item = &items[i];
+    struct status status = {0};
+    if (item->action)
+        ck_assert_msg(store_rig_put_action(&rig, &item->digest, "main",
+                                           bytes_of(item->data, item->length), &status),
+                      "%s", status.message);
+    else
+        ck_assert_msg(
+            store_rig_put(&rig, bytes_of(item->data, item->length), &item->digest, &status), "%s",
+            status.message);
+}
+
+static void make_item(size_t i)
+{
+    struct item *item = &items[i];
+    item->action = i >= SMALL_COUNT + LARGE_COUNT;
+    if (item->action)
+        item->length = 200 + (size_t)prng_below(&prng, 3000);
+    else if (i < SMALL_COUNT)
+        item->length = i % 6 == 0 ? 60000 + (size_t)prng_below(&prng, 90000)
+                                  : 1 + (size_t)prng_below(&prng, 5000);
+    else
+        item->length = (size_t)MIB + 1 + (size_t)prng_below(&prng, 4 * MIB);
+    item->data = seeded_bytes(1000 + i, item->length);
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(item->data, item->length), &item->digest);
+}
+
+static int item_of(const struct footer_entry *entry)
+{
+    struct digest digest;
+    ck_assert(footer_entry_digest(entry, &digest));
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        if (items[i].action == (entry->kind == RECORD_ACTION) &&
+            digest_equal(&items[i].digest, &digest))
+            return i;
+    }
+    return NOBODY;
+}
+
+static bool is_chunk_of(const struct digest *digest, struct place place)
+{
+    struct blob_reader *reader = NULL;
+    struct status status;
+    size_t count = 0;
+    bool found = false;
+    if (!blob_reader_open(store(), digest, &reader, &status) || reader == NULL)
+        return false;
+    const struct manifest_chunk *chunks = blob_reader_chunks(reader, &count);
+    for (size_t i = 0; i < count && !found; i++)
+        found = chunks[i].place == place_pack(place);
+    blob_reader_free(reader);
+    return found;
+}
+
+/* Where the record lies that makes it exist. */
+static struct place place_of(const struct item *item)
+{
+    struct place place = {0};
+    const struct blob_key key =
+        item->action ? blob_table_action_key(store()->table, &item->digest, bytes_of_string("main"))
+                     : blob_table_blob_key(store()->table, &item->digest);
+    if (!blob_table_get(store()->table, key, false, &place))
+        return (struct place){0};
+    return place;
+}
+
+/* And not left over from a life before. */
+static bool is_live(int item, enum record_kind kind, struct place place)
+{
+    if (item == NOBODY)
+        return true;
+    return kind == RECORD_CHUNK ? is_chunk_of(&items[item].digest, place)
+                                : place_pack(place_of(&items[item])) == place_pack(place);
+}
+
+/* Every record that counts. */
+static void locate(void)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct status status;
+    location_count = 0;
+    ck_assert(segment_set_numbers(store()->segments, &numbers, &count, &status));
+    for (size_t i = 0; i < count; i++) {
+        struct segment *segment = segment_set_pin(store()->segments, numbers[i]);
+        struct footer_entry *entries = NULL;
+        size_t entry_count = 0;
+        ck_assert(segment_contents_load(segment, &entries, &entry_count, &status));
+        for (size_t k = 0; k < entry_count; k++) {
+            const struct place place = footer_entry_place(segment, &entries[k]);
+            const enum record_kind kind = (enum record_kind)entries[k].kind;
+            const int item = kind == RECORD_FORGET ? NOBODY : item_of(&entries[k]);
+            ck_assert_uint_lt(location_count, ARRAY_LENGTH(locations));
+            if (is_live(item, kind, place))
+                locations[location_count++] = (struct location){
+                    .segment = numbers[i],
+                    .offset = place.offset,
+                    .payload_bytes = entries[k].payload_bytes,
+                    .kind = kind,
+                    .item = item,
+                };
+        }
+        free(entries);
+        segment_set_unpin(store()->segments, segment);
+    }
+    free(numbers);
+}
+
+/* Stores everything in several segments of each lane, and stops. */
+static void populate(void)
+{
+    enum { SEGMENTS = 3 };
+    for (size_t i = 0; i < ITEM_COUNT; i++)
+        make_item(i);
+    for (size_t part = 0; part < SEGMENTS; part++) {
+        for (size_t i = part; i < ITEM_COUNT; i += SEGMENTS)
+            put(i);
+        store_rig_close(&rig); /* seals */
+        store_rig_open(&rig);
+    }
+    locate();
+    store_rig_close(&rig);
+}
+
+/* Is it given out? Whatever is, is right. Never true of something that FindMissing calls missing. */
+static bool is_served(const struct item *item)
+{
+    uint8_t *data = NULL;
+    struct place place;
+    struct status status;
+    bool ok;
+    if (item->action) {
+        struct action_record record;
+        ok = action_read(store(), &item->digest, bytes_of_string("main"), &data, &record, &place,
+                         &status);
+        if (ok && data != NULL)
+            ck_assert(bytes_equal(record.result, bytes_of(item->data, item->length)));
+    } else {
+        const bool there = store_rig_has(&rig, &item->digest);
+        ok = blob_read_whole(store(), &item->digest, UINT64_MAX, &data, &place, &status);
+        if (ok && data != NULL)
+            ck_assert(memcmp(data, item->data, item->length) == 0);
+        ck_assert(there || (ok && data == NULL));
+        /* What it calls present and cannot read is damaged, and then forgotten. */
+        ck_assert(!there || !ok || data != NULL);
+    }
+    if (!ok)
+        ck_assert_msg(status.code == STATUS_DATA_LOSS, "%s", status.message);
+    free(data);
+    return ok && data != NULL;
+}
+
+/* All but lost are served; lost is not, if it is somebody. */
+static void check_all_but(int lost, const char *where)
+{
+    for (int i = 0; i < ITEM_COUNT; i++)
+        ck_assert_msg(is_served(&items[i]) == (i != lost), "%s: item %d%s, lost %d", where, i,
+                      items[i].action ? " (action)" : "", lost);
+}
+
+enum index_fate { INDEX_KEPT, INDEX_REMOVED };
+
+static void open_with(enum index_fate fate, const char *where)
+{
+    struct status status = {0};
+    if (fate == INDEX_REMOVED)
+        store_rig_remove_index(&rig);
+    ck_assert_msg(store_rig_try_open(&rig, &status), "%s: %s", where, status.message);
+}
+
+/* Turns the bits over while the store is stopped, and looks. lost: who must be gone. */
+static void try_flip(const char *path,
+                     uint64_t offset,
+                     uint8_t bits,
+                     enum index_fate fate,
+                     int lost)
+{
+    char where[SEGMENT_PATH_BYTES_MAX];
+    uint8_t before = 0;
+    uint8_t after = 0;
+    snprintf(where, sizeof(where), "%s at %llu, bits %02x, index %s", strrchr(path, '/') + 1,
+             (unsigned long long)offset, bits, fate == INDEX_KEPT ? "kept" : "removed");
+    ck_assert(byte_at(path, offset, &before));
+    flip(path, offset, bits);
+    open_with(fate, where);
+    check_all_but(lost, where);
+    store_rig_close(&rig);
+    if (byte_at(path, offset, &after) && after == (before ^ bits))
+        flip(path, offset, bits);
+}
+
+static uint8_t any_bit(void)
+{
+    return (uint8_t)(1 << prng_below(&prng, 8));
+}
+
+/* Some records of each kind, spread over the segments. */
+static size_t choose(size_t each, size_t chosen[])
+{
+    size_t count = 0;
+    for (enum record_kind kind = RECORD_BLOB; kind <= RECORD_ACTION; kind++) {
+        size_t of_kind = 0;
+        for (size_t i = 0; i < location_count; i++)
+            of_kind += locations[i].kind == kind;
+        ck_assert_uint_gt(of_kind, 0);
+        size_t at = 0;
+        size_t taken = 0;
+        for (size_t i = 0; i < location_count && taken < each; i++) {
+            if (locations[i].kind != kind)
+                continue;
+            if (at++ * each >= taken * of_kind) {
+                chosen[count++] = i;
+                taken++;
+            }
+        }
+    }
+    return count;
+}
+
+/* ---- stopped */
+
+static void rot_records(enum index_fate fate)
+{
+    size_t chosen[16];
+    const size_t count = choose(3, chosen);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct location *location = &locations[chosen[i]];
+        segment_file(path, location->segment);
+        /* Every byte of a header is met by one record or another. */
+        for (; at < RECORD_HEADER_BYTES * (i + 1) / count; at += 5)
+            try_flip(path, location->offset + at, any_bit(), fate, location->item);
+        const uint64_t payload = location->offset + RECORD_HEADER_BYTES;
+        const uint64_t offsets[] = {0, prng_below(&prng, location->payload_bytes),
+                                    location->payload_bytes - 1};
+        for (size_t k = 0; k < ARRAY_LENGTH(offsets); k++)
+            try_flip(path, payload + offsets[k], any_bit(), fate, location->item);
+        const uint64_t behind = location->offset + record_stored_bytes(location->payload_bytes);
+        if (payload + location->payload_bytes < behind)
+            try_flip(path, behind - 1, any_bit(), fate, NOBODY); /* padding says nothing */
+    }
+}
+
+START_TEST(a_rotten_record_is_lost_alone)
+{
+    populate();
+    rot_records(INDEX_KEPT);
+}
+END_TEST
+
+START_TEST(a_rotten_record_is_lost_alone_when_the_index_is_rebuilt)
+{
+    populate();
+    rot_records(INDEX_REMOVED);
+}
+END_TEST
+
+/* Segments with records, each once. */
+static size_t segments_with_records(uint64_t numbers[], size_t max)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < location_count; i++) {
+        if ((count == 0 || numbers[count - 1] != locations[i].segment) && count < max)
+            numbers[count++] = locations[i].segment;
+    }
+    return count;
+}
+
+START_TEST(a_rotten_segment_header_loses_nothing)
+{
+    populate();
+    uint64_t numbers[16];
+    char path[SEGMENT_PATH_BYTES_MAX];
+    const size_t count = segments_with_records(numbers, ARRAY_LENGTH(numbers));
+    static const uint8_t zeros[SEGMENT_HEADER_BYTES];
+    const size_t second = offsetof(struct segment_header_page, second);
+    for (size_t i = 0; i < count; i++) {
+        segment_file(path, numbers[i]);
+        for (size_t at = i; at < sizeof(struct segment_header); at += count) {
+            try_flip(path, at, any_bit(), at % 2 == 0 ? INDEX_KEPT : INDEX_REMOVED, NOBODY);
+            if (at % 4 == 0)
+                try_flip(path, second + at, any_bit(), INDEX_REMOVED, NOBODY);
+        }
+        try_flip(path, 64 + prng_below(&prng, 3000), any_bit(), INDEX_REMOVED, NOBODY);
+        /* Nothing is left of the page: the trailer says what is needed. */
+        uint64_t size = 0;
+        uint8_t *whole = read_file(path, &size);
+        overwrite(path, 0, zeros, sizeof(zeros));
+        open_with(i % 2 == 0 ? INDEX_REMOVED : INDEX_KEPT, path);
+        check_all_but(NOBODY, path);
+        store_rig_close(&rig);
+        overwrite(path, 0, whole, SEGMENT_HEADER_BYTES);
+        free(whole);
+    }
+}
+END_TEST
+
+START_TEST(a_rotten_footer_loses_nothing)
+{
+    populate();
+    uint64_t numbers[16];
+    char path[SEGMENT_PATH_BYTES_MAX];
+    const size_t count = segments_with_records(numbers, ARRAY_LENGTH(numbers));
+    for (size_t i = 0; i < count; i++) {
+        segment_file(path, numbers[i]);
+        const uint64_t size = file_bytes(path);
+        uint64_t end = SEGMENT_HEADER_BYTES;
+        for (size_t k = 0; k < location_count; k++) {
+            if (locations[k].segment == numbers[i])
+                end = locations[k].offset + record_stored_bytes(locations[k].payload_bytes);
+        }
+        for (uint64_t at = i; at < FOOTER_TRAILER_BYTES; at += count)
+            try_flip(path, size - FOOTER_TRAILER_BYTES + at, any_bit(), INDEX_REMOVED, NOBODY);
+        for (size_t k = 0; k < 3; k++)
+            try_flip(path, end + prng_below(&prng, size - FOOTER_TRAILER_BYTES - end), any_bit(),
+                     k == 0 ? INDEX_KEPT : INDEX_REMOVED, NOBODY);
+    }
+}
+END_TEST
+
+START_TEST(a_rotten_format_file_does_not_prevent_the_start)
+{
+    populate();
+    char path[SEGMENT_PATH_BYTES_MAX];
+    store_file(path, "FORMAT");
+    store_rig_open(&rig);
+    const uint64_t node_uid = store()->node_uid;
+    store_rig_close(&rig);
+    const uint64_t size = file_bytes(path);
+    for (uint64_t at = 0; at < size; at++) {
+        flip(path, at, any_bit());
+        open_with(INDEX_KEPT, "FORMAT");
+        ck_assert_uint_eq(store()->node_uid, node_uid);
+        ck_assert(is_served(&items[at % ITEM_COUNT]));
+        store_rig_close(&rig);
+    }
+    for (uint64_t length = 0; length < size; length += 5) {
+        cut(path, length);
+        open_with(INDEX_KEPT, "FORMAT cut");
+        ck_assert_uint_eq(store()->node_uid, node_uid);
+        store_rig_close(&rig);
+    }
+    remove_file(path);
+    open_with(INDEX_KEPT, "FORMAT removed");
+    ck_assert_uint_eq(store()->node_uid, node_uid);
+    check_all_but(NOBODY, "FORMAT removed");
+    store_rig_close(&rig);
+    uint8_t *line = read_file(path, (uint64_t[1]){0});
+    ck_assert_int_eq(memcmp(line, "varve 1 ", 8), 0);
+    free(line);
+}
+END_TEST
+
+START_TEST(a_rotten_format_file_of_a_store_without_segments_is_made_anew)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    store_file(path, "FORMAT");
+    store_rig_close(&rig);
+    for (uint64_t number = 1; number < 10; number++) {
+        char segment[SEGMENT_PATH_BYTES_MAX];
+        segment_file(segment, number);
+        remove_file(segment);
+    }
+    flip(path, 3, 1);
+    open_with(INDEX_KEPT, "FORMAT");
+}
+END_TEST
+
+START_TEST(what_is_in_the_lock_file_is_of_no_matter)
+{
+    populate();
+    char path[SEGMENT_PATH_BYTES_MAX];
+    store_file(path, "LOCK");
+    overwrite(path, 0, "rot", 3);
+    open_with(INDEX_KEPT, "LOCK");
+    check_all_but(NOBODY, "LOCK");
+    store_rig_close(&rig);
+    remove_file(path);
+    open_with(INDEX_KEPT, "LOCK removed");
+    check_all_but(NOBODY, "LOCK removed");
+}
+END_TEST
+
+/* ---- the index: RocksDB's files lie on a real disk in either case */
+
+static size_t index_files(char names[][64], size_t max)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    store_file(path, "index");
+    DIR *directory = opendir(path);
+    ck_assert_ptr_nonnull(directory);
+    size_t count = 0;
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL && count < max;) {
+        struct stat stat;
+        ck_assert_int_eq(fstatat(dirfd(directory), entry->d_name, &stat, 0), 0);
+        if (S_ISREG(stat.st_mode) && stat.st_size > 0)
+            snprintf(names[count++], 64, "index/%.50s", entry->d_name);
+    }
+    closedir(directory);
+    return count;
+}
+
+static void flip_index_file(const char *name)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    snprintf(path, sizeof(path), "%s/%s", rig.directory.path, name);
+    FILE *file = fopen(path, "r+");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+    const uint64_t size = (uint64_t)ftell(file);
+    const long at = (long)prng_below(&prng, size);
+    ck_assert_int_eq(fseek(file, at, SEEK_SET), 0);
+    const int byte = fgetc(file);
+    ck_assert_int_eq(fseek(file, at, SEEK_SET), 0);
+    ck_assert_int_ne(fputc(byte ^ any_bit(), file), EOF);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+START_TEST(a_rotten_index_loses_nothing_and_does_not_prevent_the_start)
+{
+    populate();
+    for (size_t round = 0; round < 8; round++) {
+        char names[32][64];
+        const size_t count = index_files(names, ARRAY_LENGTH(names));
+        ck_assert_uint_ge(count, 3);
+        /* One after the other; what a start has made anew is met in the next round. */
+        for (size_t i = round % 2; i < count; i += 2) {
+            char path[SEGMENT_PATH_BYTES_MAX];
+            snprintf(path, sizeof(path), "%s/%s", rig.directory.path, names[i]);
+            struct stat stat_now;
+            if (stat(path, &stat_now) != 0)
+                continue;
+            flip_index_file(names[i]);
+            open_with(INDEX_KEPT, names[i]);
+            check_all_but(NOBODY, names[i]);
+            store_rig_close(&rig);
+        }
+    }
+}
+END_TEST
+
+START_TEST(an_index_that_rots_while_it_is_open_loses_nothing)
+{
+    populate();
+    for (size_t round = 0; round < 6; round++) {
+        char names[32][64];
+        open_with(INDEX_KEPT, "before");
+        const size_t count = index_files(names, ARRAY_LENGTH(names));
+        for (size_t i = 0; i < count; i++)
+            flip_index_file(names[i]);
+        uint8_t fresh[64];
+        struct digest digest;
+        struct status status;
+        memset(fresh, (int)round, sizeof(fresh));
+        ck_assert(store_rig_put(&rig, bytes_of(fresh, sizeof(fresh)), &digest, &status));
+        check_all_but(NOBODY, "running");
+        store_rig_close(&rig);
+        open_with(INDEX_KEPT, "after");
+        check_all_but(NOBODY, "after");
+        ck_assert(store_rig_reads(&rig, &digest, bytes_of(fresh, sizeof(fresh))));
+        store_rig_close(&rig);
+    }
+}
+END_TEST
+
+/* ---- after a crash: segments without footers */
+
+static struct place first_chunk_of(const struct digest *digest)
+{
+    struct blob_reader *reader = NULL;
+    struct status status;
+    size_t count = 0;
+    ck_assert(blob_reader_open(store(), digest, &reader, &status) && reader != NULL);
+    const struct place place = place_unpack(blob_reader_chunks(reader, &count)[0].place);
+    blob_reader_free(reader);
+    return place;
+}
+
+START_TEST(a_rotten_record_of_a_crashed_store_is_lost_alone)
+{
+    enum { ROUNDS = 60, EACH = 9 };
+    for (size_t round = 0; round < ROUNDS; round++) {
+        struct item *fresh =
+            items; /* of this round; the first ones of the table, the others stay empty */
+        struct status status;
+        for (size_t i = 0; i < EACH; i++) {
+            fresh[i].length = i == 0 && round % 3 == 0 ? (size_t)(2 * MIB) + round
+                                                       : 50 + (size_t)prng_below(&prng, 9000);
+            fresh[i].action = i == 5;
+            fresh[i].data = seeded_bytes(round * 100 + i, fresh[i].length);
+            digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(fresh[i].data, fresh[i].length),
+                            &fresh[i].digest);
+            put(i);
+        }
+        /* One more behind them: the last record of a log may be a torn tail. */
+        struct digest last;
+        ck_assert(store_rig_put(&rig, bytes_of(&round, sizeof(round)), &last, &status));
+        const size_t victim =
+            round % 3 == 0 && round % 2 == 0 ? 0 : 1 + (size_t)prng_below(&prng, EACH - 1);
+        struct place place = place_of(&fresh[victim]);
+        uint64_t payload_bytes = fresh[victim].length;
+        if (payload_bytes >
+            LIMIT_SMALL_BLOB_BYTES) { /* not the manifest: as the last of its lane it may be a torn tail */
+            place = first_chunk_of(&fresh[victim].digest);
+            payload_bytes = LIMIT_CHUNK_BYTES;
+        }
+        char path[SEGMENT_PATH_BYTES_MAX];
+        segment_file(path, place.segment);
+        store_rig_crash(&rig, round, IO_SIM_CRASH_NOTHING);
+        flip(path, place.offset + prng_below(&prng, RECORD_HEADER_BYTES + payload_bytes),
+             any_bit());
+        if (round % 4 == 1)
+            flip(path, prng_below(&prng, SEGMENT_HEADER_BYTES / 2), any_bit());
+        open_with(INDEX_KEPT, path);
+        for (size_t i = 0; i < EACH; i++) {
+            ck_assert_msg(is_served(&fresh[i]) == (i != victim), "round %zu: item %zu, victim %zu",
+                          round, i, victim);
+            free(fresh[i].data);
+            fresh[i].data = NULL;
+        }
+        ck_assert(store_rig_reads(&rig, &last, bytes_of(&round, sizeof(round))));
+    }
+}
+END_TEST
+
+/* A hole of any length in a log without a footer: what lies behind it is found again. */
+START_TEST(a_large_hole_in_a_log_without_a_footer_does_not_hide_what_follows)
+{
+    enum { COUNT = 20, LENGTH = 300000 };
+    struct digest digests[COUNT];
+    struct place places[COUNT];
+    struct status status;
+    for (size_t i = 0; i < COUNT; i++) {
+        items[i].length = LENGTH;
+        items[i].data = seeded_bytes(i, LENGTH);
+        ck_assert(store_rig_put(&rig, bytes_of(items[i].data, LENGTH), &digests[i], &status));
+        ck_assert(blob_table_get(store()->table, blob_table_blob_key(store()->table, &digests[i]),
+                                 false, &places[i]));
+    }
+    ck_assert_uint_eq(places[0].segment, places[COUNT - 1].segment);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    segment_file(path, places[0].segment);
+    store_rig_crash(&rig, 0, IO_SIM_CRASH_NOTHING);
+    uint8_t *junk = seeded_bytes(99, 17 * LENGTH);
+    overwrite(path, places[1].offset, junk, 17 * LENGTH);
+    free(junk);
+    open_with(INDEX_KEPT, "hole");
+    ck_assert(store_rig_reads(&rig, &digests[0], bytes_of(items[0].data, LENGTH)));
+    ck_assert(!store_rig_has(&rig, &digests[1]));
+    ck_assert(!store_rig_has(&rig, &digests[17]));
+    ck_assert(store_rig_reads(&rig, &digests[19], bytes_of(items[19].data, LENGTH)));
+}
+END_TEST
+
+/* ---- while it runs */
+
+static void forget(const struct item *item, struct place place)
+{
+    const struct bytes instance = bytes_of_string("main");
+    const enum record_kind kind = item->action                            ? RECORD_ACTION
+                                  : item->length > LIMIT_SMALL_BLOB_BYTES ? RECORD_MANIFEST
+                                                                          : RECORD_BLOB;
+    durability_forget(rig.durability, &item->digest, item->action ? &instance : NULL, place, kind,
+                      FORGET_DAMAGED);
+}
+
+START_TEST(a_record_that_rots_under_a_running_store_is_lost_alone_and_can_be_stored_again)
+{
+    populate();
+    store_rig_open(&rig);
+    for (size_t round = 0; round < 60; round++) {
+        const struct location *location = &locations[prng_below(&prng, location_count)];
+        if (location->item == NOBODY)
+            continue;
+        const struct item *item = &items[location->item];
+        char path[SEGMENT_PATH_BYTES_MAX];
+        segment_file(path, location->segment);
+        flip(path,
+             location->offset + prng_below(&prng, RECORD_HEADER_BYTES + location->payload_bytes),
+             any_bit());
+        check_all_but(location->item, path);
+        forget(item, place_of(item));
+        ck_assert_uint_eq(place_of(item).segment, 0);
+        put((size_t)location->item);
+        check_all_but(NOBODY, path);
+        if (round % 20 == 19) { /* and it stays so */
+            store_rig_close(&rig);
+            open_with(round % 40 == 19 ? INDEX_KEPT : INDEX_REMOVED, path);
+            check_all_but(NOBODY, path);
+        }
+        locate();
+    }
+}
+END_TEST
+
+START_TEST(a_segment_header_and_a_format_file_that_rot_under_a_running_store_change_nothing)
+{
+    populate();
+    store_rig_open(&rig);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    for (size_t i = 0; i < 8; i++) {
+        segment_file(path, 1 + i);
+        uint8_t byte = 0;
+        if (byte_at(path, 8 * i, &byte))
+            flip(path, 8 * i, any_bit());
+    }
+    store_file(path, "FORMAT");
+    flip(path, 10, any_bit());
+    struct digest digest;
+    struct status status;
+    ck_assert(store_rig_put(&rig, bytes_of("fresh", 5), &digest, &status));
+    check_all_but(NOBODY, "running");
+    store_rig_close(&rig);
+    open_with(INDEX_REMOVED, "after");
+    check_all_but(NOBODY, "after");
+    ck_assert(store_rig_reads(&rig, &digest, bytes_of("fresh", 5)));
+}
+END_TEST
+
+/* ---- cut off, or gone */
+
+/* Is a record of the item among the bytes of a segment from `from` on? */
+static bool has_bytes_in(int item, uint64_t segment, uint64_t from)
+{
+    for (size_t i = 0; i < location_count; i++) {
+        const struct location *location = &locations[i];
+        if (location->item == item && location->segment == segment &&
+            location->offset + RECORD_HEADER_BYTES + location->payload_bytes > from)
+            return true;
+    }
+    return false;
+}
+
+/* Nothing is called present that cannot be read, and nothing else is lost. */
+static void check_without(uint64_t segment, uint64_t from, const char *where)
+{
+    size_t lost = 0;
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        const bool gone = has_bytes_in(i, segment, from);
+        lost += gone;
+        ck_assert_msg(is_served(&items[i]) != gone, "%s: item %d", where, i);
+        if (!items[i].action)
+            ck_assert_msg(store_rig_has(&rig, &items[i].digest) != gone, "%s: has item %d", where,
+                          i);
+    }
+    ck_assert_uint_gt(lost, 0);
+}
+
+START_TEST(blobs_with_bytes_in_a_segment_that_is_cut_or_gone_are_missing_from_the_start_on)
+{
+    populate();
+    uint64_t numbers[16];
+    const size_t count = segments_with_records(numbers, ARRAY_LENGTH(numbers));
+    size_t large = 0;
+    for (size_t i = 0; i < count; i++) {
+        char path[SEGMENT_PATH_BYTES_MAX];
+        char where[64];
+        uint64_t size = 0;
+        segment_file(path, numbers[i]);
+        uint8_t *whole = read_file(path, &size);
+        for (size_t step = 0; step < 3; step++) {
+            const enum index_fate fate = step == 1 ? INDEX_REMOVED : INDEX_KEPT;
+            uint64_t left = 0;
+            if (step == 2)
+                remove_file(path);
+            else
+                cut(path, left = step == 0 ? size / 2 : size / 5);
+            snprintf(where, sizeof(where), "segment %d, %d bytes left", (int)numbers[i], (int)left);
+            open_with(fate, where);
+            check_without(numbers[i], left, where);
+            large += numbers[i] > 1;
+            store_rig_close(&rig);
+            write_file(path, whole, (size_t)size);
+            /* Another index than the one that has seen it cut. */
+            open_with(INDEX_REMOVED, where);
+            check_all_but(NOBODY, where);
+            store_rig_close(&rig);
+        }
+        free(whole);
+    }
+    ck_assert_uint_gt(large, 0);
+}
+END_TEST
+
+static TCase *make_case(Suite *suite, const char *name, void (*fixture)(void))
+{
+    TCase *made = tcase_create(name);
+    tcase_set_timeout(made, 280);
+    tcase_add_checked_fixture(made, fixture, end);
+    suite_add_tcase(suite, made);
+    return made;
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("rot");
+    TCase *simulated = make_case(suite, "simulated disk", start_simulated);
+    tcase_add_test(simulated, a_rotten_record_is_lost_alone);
+    tcase_add_test(simulated, a_rotten_record_is_lost_alone_when_the_index_is_rebuilt);
+    tcase_add_test(simulated, a_rotten_segment_header_loses_nothing);
+    tcase_add_test(simulated, a_rotten_footer_loses_nothing);
+    tcase_add_test(simulated, a_rotten_format_file_does_not_prevent_the_start);
+    tcase_add_test(simulated, a_rotten_format_file_of_a_store_without_segments_is_made_anew);
+    tcase_add_test(simulated, what_is_in_the_lock_file_is_of_no_matter);
+    tcase_add_test(simulated, a_rotten_record_of_a_crashed_store_is_lost_alone);
+    tcase_add_test(simulated, a_large_hole_in_a_log_without_a_footer_does_not_hide_what_follows);
+    tcase_add_test(simulated,
+                   a_record_that_rots_under_a_running_store_is_lost_alone_and_can_be_stored_again);
+    tcase_add_test(
+        simulated,
+        a_segment_header_and_a_format_file_that_rot_under_a_running_store_change_nothing);
+    tcase_add_test(simulated,
+                   blobs_with_bytes_in_a_segment_that_is_cut_or_gone_are_missing_from_the_start_on);
+    TCase *real = make_case(suite, "real disk", start_real);
+    tcase_add_test(real, a_rotten_format_file_does_not_prevent_the_start);
+    tcase_add_test(real, a_rotten_index_loses_nothing_and_does_not_prevent_the_start);
+    tcase_add_test(real, an_index_that_rots_while_it_is_open_loses_nothing);
+    tcase_add_test(real,
+                   a_record_that_rots_under_a_running_store_is_lost_alone_and_can_be_stored_again);
+    tcase_add_test(real,
+                   blobs_with_bytes_in_a_segment_that_is_cut_or_gone_are_missing_from_the_start_on);
+    return test_run(suite);
+}
