@@ -267,9 +267,9 @@ END_TEST
 /* Random mixtures under limits from what takes next to nothing to twice what receivers take. */
 START_TEST(every_limit_from_nothing_to_eight_mebibytes_ends_batches_where_the_reference_does)
 {
-    static const uint64_t batch_limits[] = {0, 1, 255, 256, 257, 300, 1000, 4096, 65536, 131328,
-                                            131329, 1 << 20, 3 << 20, (3 << 20) + 1, 4 << 20,
-                                            (8 << 20) - 1, 8 << 20};
+    static const uint64_t batch_limits[] = {
+        0,      1,      255,     256,     257,           300,     1000,          4096,   65536,
+        131328, 131329, 1 << 20, 3 << 20, (3 << 20) + 1, 4 << 20, (8 << 20) - 1, 8 << 20};
     srand(2);
     uint64_t number = 1 << 20;
     for (size_t i = 0; i < ARRAY_LENGTH(batch_limits); i++) {
@@ -291,8 +291,14 @@ START_TEST(every_limit_from_nothing_to_eight_mebibytes_ends_batches_where_the_re
         struct digest digests[ENTRIES_MAX];
         const int64_t cap = (int64_t)limits.batched_blob_bytes_max;
         for (size_t at = 0; at < ENTRIES_MAX; at++) {
-            const int64_t sizes[] = {0, 1, cap, cap + 1, cap - (cap > 0), rand() % (cap + 2),
-                                     rand() % 100, cap - rand() % (cap < 50 ? cap + 1 : 50)};
+            const int64_t sizes[] = {0,
+                                     1,
+                                     cap,
+                                     cap + 1,
+                                     cap - (cap > 0),
+                                     rand() % (cap + 2),
+                                     rand() % 100,
+                                     cap - rand() % (cap < 50 ? cap + 1 : 50)};
             const int64_t size = i % 2 == 0 && at < 150 ? cap : sizes[rand() % 8];
             digests[at] = digest_number(number++, size);
         }
@@ -310,8 +316,7 @@ START_TEST(the_size_of_a_request_is_known_before_it_is_encoded)
     static const int64_t sizes[] = {0, 1, 50, 51, 52, 127, 128, 129, 16383, 16384, 131072};
     struct digest digests[ARRAY_LENGTH(sizes)];
     for (size_t count = 1; count <= ARRAY_LENGTH(sizes); count++) {
-        size_t counted =
-            batch_update_frame_bytes(bytes_of(NULL, 0), DIGEST_FUNCTION_SHA256);
+        size_t counted = batch_update_frame_bytes(bytes_of(NULL, 0), DIGEST_FUNCTION_SHA256);
         for (size_t i = 0; i < count; i++) {
             digests[i] = digest_number(i, sizes[i]);
             counted += batch_update_entry_bytes(&digests[i]);
@@ -400,8 +405,8 @@ int main(void)
     tcase_add_test(all, a_full_batch_is_below_what_receivers_take_also_when_its_blobs_are_empty);
     tcase_add_test(all, only_blobs_above_the_threshold_are_streamed);
     tcase_add_test(all, a_digest_is_in_a_batch_once);
-    tcase_add_test(all,
-                   every_limit_from_nothing_to_eight_mebibytes_ends_batches_where_the_reference_does);
+    tcase_add_test(
+        all, every_limit_from_nothing_to_eight_mebibytes_ends_batches_where_the_reference_does);
     tcase_add_test(all, the_size_of_a_request_is_known_before_it_is_encoded);
     tcase_add_test(all, a_batch_is_handed_over_in_order);
     tcase_add_test(all, limits_that_cannot_work_are_refused_when_it_is_made);

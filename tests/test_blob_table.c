@@ -81,163 +81,163 @@ static bool is_touched(struct blob_table *in, struct blob_key key)
 }
 
 START_TEST(key_differs_in_every_part_of_the_name)
-    {
-        struct blob_table *table = new_table();
-        const struct digest digest = digest_number(7);
-        struct digest other_hash = digest, other_size = digest, other_function = digest,
-                      longer = digest;
-        other_hash.hash[31] ^= 1;
-        other_size.size_bytes++;
-        other_function.function = 2;
-        longer.hash_length = 64;
-        const struct bytes main_instance = bytes_of_string("main");
-        const struct blob_key keys[] = {
-            blob_table_blob_key(table, &digest),
-            blob_table_blob_key(table, &other_hash),
-            blob_table_blob_key(table, &other_size),
-            blob_table_blob_key(table, &other_function),
-            blob_table_blob_key(table, &longer),
-            blob_table_action_key(table, &digest, main_instance),
-            blob_table_action_key(table, &other_hash, main_instance),
-            blob_table_action_key(table, &digest, bytes_of_string("Main")),
-            blob_table_action_key(table, &digest, bytes_of_string("")),
-            /* The bytes that a blob's key ends with: only the domain tells them apart. */
-            blob_table_action_key(table, &digest,
-                                  bytes_of(&digest.size_bytes, sizeof(digest.size_bytes))),
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
-            ck_assert_uint_ne(keys[i].fingerprint, 0);
-            for (size_t j = 0; j < i; j++)
-                ck_assert_uint_ne(keys[i].fingerprint, keys[j].fingerprint);
-        }
-        /* An action's size is no part of its name. */
-        ck_assert_uint_eq(blob_table_action_key(table, &other_size, main_instance).fingerprint,
-                          keys[5].fingerprint);
-        ck_assert_uint_eq(blob_table_blob_key(table, &digest).fingerprint, keys[0].fingerprint);
-        blob_table_free(table);
+{
+    struct blob_table *table = new_table();
+    const struct digest digest = digest_number(7);
+    struct digest other_hash = digest, other_size = digest, other_function = digest,
+                  longer = digest;
+    other_hash.hash[31] ^= 1;
+    other_size.size_bytes++;
+    other_function.function = 2;
+    longer.hash_length = 64;
+    const struct bytes main_instance = bytes_of_string("main");
+    const struct blob_key keys[] = {
+        blob_table_blob_key(table, &digest),
+        blob_table_blob_key(table, &other_hash),
+        blob_table_blob_key(table, &other_size),
+        blob_table_blob_key(table, &other_function),
+        blob_table_blob_key(table, &longer),
+        blob_table_action_key(table, &digest, main_instance),
+        blob_table_action_key(table, &other_hash, main_instance),
+        blob_table_action_key(table, &digest, bytes_of_string("Main")),
+        blob_table_action_key(table, &digest, bytes_of_string("")),
+        /* The bytes that a blob's key ends with: only the domain tells them apart. */
+        blob_table_action_key(table, &digest,
+                              bytes_of(&digest.size_bytes, sizeof(digest.size_bytes))),
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++) {
+        ck_assert_uint_ne(keys[i].fingerprint, 0);
+        for (size_t j = 0; j < i; j++)
+            ck_assert_uint_ne(keys[i].fingerprint, keys[j].fingerprint);
     }
+    /* An action's size is no part of its name. */
+    ck_assert_uint_eq(blob_table_action_key(table, &other_size, main_instance).fingerprint,
+                      keys[5].fingerprint);
+    ck_assert_uint_eq(blob_table_blob_key(table, &digest).fingerprint, keys[0].fingerprint);
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(key_takes_an_instance_name_of_any_length)
-    {
-        struct blob_table *table = new_table();
-        const struct digest digest = digest_number(1);
-        uint8_t name[5000];
-        memset(name, 'x', sizeof(name));
-        ck_assert_uint_ne(
-            blob_table_action_key(table, &digest, bytes_of(name, sizeof(name))).fingerprint,
-            blob_table_action_key(table, &digest, bytes_of(name, sizeof(name) - 1)).fingerprint);
-        blob_table_free(table);
-    }
+{
+    struct blob_table *table = new_table();
+    const struct digest digest = digest_number(1);
+    uint8_t name[5000];
+    memset(name, 'x', sizeof(name));
+    ck_assert_uint_ne(
+        blob_table_action_key(table, &digest, bytes_of(name, sizeof(name))).fingerprint,
+        blob_table_action_key(table, &digest, bytes_of(name, sizeof(name) - 1)).fingerprint);
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(key_is_of_one_table_only)
-    {
-        struct blob_table *a = new_table(), *b = new_table();
-        const struct digest digest = digest_number(1);
-        ck_assert_uint_ne(blob_table_blob_key(a, &digest).fingerprint,
-                          blob_table_blob_key(b, &digest).fingerprint);
-        blob_table_free(a);
-        blob_table_free(b);
-    }
+{
+    struct blob_table *a = new_table(), *b = new_table();
+    const struct digest digest = digest_number(1);
+    ck_assert_uint_ne(blob_table_blob_key(a, &digest).fingerprint,
+                      blob_table_blob_key(b, &digest).fingerprint);
+    blob_table_free(a);
+    blob_table_free(b);
+}
 END_TEST
 
 /* ---- one entry */
 
 START_TEST(entry_comes_back_as_it_was_put)
-    {
-        struct blob_table *table = new_table();
-        const struct blob_key key = key_number(1);
-        const struct place corners[] = {
-            place_at(1, 64),
-            place_at(SEGMENT_NUMBER_MAX, 0),
-            {.segment = SEGMENT_NUMBER_MAX, .offset = SEGMENT_BYTES_MAX - RECORD_ALIGNMENT_BYTES}};
-        assert_absent(table, key);
-        for (size_t i = 0; i < ARRAY_LENGTH(corners); i++) {
-            put(table, key, corners[i]);
-            assert_at(table, key, corners[i]);
-            ck_assert_uint_eq(blob_table_count(table), 1);
-        }
-        blob_table_free(table);
+{
+    struct blob_table *table = new_table();
+    const struct blob_key key = key_number(1);
+    const struct place corners[] = {
+        place_at(1, 64),
+        place_at(SEGMENT_NUMBER_MAX, 0),
+        {.segment = SEGMENT_NUMBER_MAX, .offset = SEGMENT_BYTES_MAX - RECORD_ALIGNMENT_BYTES}};
+    assert_absent(table, key);
+    for (size_t i = 0; i < ARRAY_LENGTH(corners); i++) {
+        put(table, key, corners[i]);
+        assert_at(table, key, corners[i]);
+        ck_assert_uint_eq(blob_table_count(table), 1);
     }
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(entry_is_touched_by_a_get_that_says_so_until_it_is_put_again)
-    {
-        struct blob_table *table = new_table();
-        const struct blob_key key = key_number(1);
-        struct place place;
-        bool present = false;
-        ck_assert(!is_touched(table, key));
-        put(table, key, place_at(3, 9));
-        ck_assert(!is_touched(table, key));
-        ck_assert(blob_table_get(table, key, false, &place));
-        ck_assert(!is_touched(table, key));
-        ck_assert(blob_table_get(table, key, true, &place));
-        ck_assert(is_touched(table, key));
-        assert_at(table, key, place_at(3, 9));
+{
+    struct blob_table *table = new_table();
+    const struct blob_key key = key_number(1);
+    struct place place;
+    bool present = false;
+    ck_assert(!is_touched(table, key));
+    put(table, key, place_at(3, 9));
+    ck_assert(!is_touched(table, key));
+    ck_assert(blob_table_get(table, key, false, &place));
+    ck_assert(!is_touched(table, key));
+    ck_assert(blob_table_get(table, key, true, &place));
+    ck_assert(is_touched(table, key));
+    assert_at(table, key, place_at(3, 9));
 
-        put(table, key, place_at(4, 9));
-        ck_assert(!is_touched(table, key));
-        blob_table_get_many(table, &key, 1, &present);
-        ck_assert(present);
-        ck_assert(is_touched(table, key));
-        ck_assert(blob_table_remove(table, key, place_at(4, 9)));
-        ck_assert(!is_touched(table, key));
-        blob_table_free(table);
-    }
+    put(table, key, place_at(4, 9));
+    ck_assert(!is_touched(table, key));
+    blob_table_get_many(table, &key, 1, &present);
+    ck_assert(present);
+    ck_assert(is_touched(table, key));
+    ck_assert(blob_table_remove(table, key, place_at(4, 9)));
+    ck_assert(!is_touched(table, key));
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(entry_is_removed_only_from_the_place_that_was_named)
-    {
-        struct blob_table *table = new_table();
-        const struct blob_key key = key_number(1);
-        ck_assert(!blob_table_remove(table, key, place_at(2, 5)));
-        put(table, key, place_at(2, 5));
-        ck_assert(!blob_table_remove(table, key, place_at(2, 6)));
-        ck_assert(!blob_table_remove(table, key, place_at(3, 5)));
-        assert_at(table, key, place_at(2, 5));
-        ck_assert(blob_table_remove(table, key, place_at(2, 5)));
-        assert_absent(table, key);
-        ck_assert_uint_eq(blob_table_count(table), 0);
-        ck_assert(!blob_table_remove(table, key, place_at(2, 5)));
-        put(table, key, place_at(2, 5));
-        assert_at(table, key, place_at(2, 5));
-        blob_table_free(table);
-    }
+{
+    struct blob_table *table = new_table();
+    const struct blob_key key = key_number(1);
+    ck_assert(!blob_table_remove(table, key, place_at(2, 5)));
+    put(table, key, place_at(2, 5));
+    ck_assert(!blob_table_remove(table, key, place_at(2, 6)));
+    ck_assert(!blob_table_remove(table, key, place_at(3, 5)));
+    assert_at(table, key, place_at(2, 5));
+    ck_assert(blob_table_remove(table, key, place_at(2, 5)));
+    assert_absent(table, key);
+    ck_assert_uint_eq(blob_table_count(table), 0);
+    ck_assert(!blob_table_remove(table, key, place_at(2, 5)));
+    put(table, key, place_at(2, 5));
+    assert_at(table, key, place_at(2, 5));
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(entry_in_a_segment_below_the_lowest_is_absent)
-    {
-        struct blob_table *table = new_table();
-        const struct blob_key low = key_number(1), high = key_number(2);
-        put(table, low, place_at(4, 1));
-        put(table, high, place_at(5, 1));
-        blob_table_set_min_segment(table, 5);
-        assert_absent(table, low);
-        assert_at(table, high, place_at(5, 1));
-        ck_assert_uint_eq(blob_table_count(table), 1);
-        ck_assert(!blob_table_remove(table, low, place_at(4, 1)));
+{
+    struct blob_table *table = new_table();
+    const struct blob_key low = key_number(1), high = key_number(2);
+    put(table, low, place_at(4, 1));
+    put(table, high, place_at(5, 1));
+    blob_table_set_min_segment(table, 5);
+    assert_absent(table, low);
+    assert_at(table, high, place_at(5, 1));
+    ck_assert_uint_eq(blob_table_count(table), 1);
+    ck_assert(!blob_table_remove(table, low, place_at(4, 1)));
 
-        /* It never goes back. */
-        blob_table_set_min_segment(table, 1);
-        assert_absent(table, low);
-        put(table, low, place_at(6, 1));
-        assert_at(table, low, place_at(6, 1));
+    /* It never goes back. */
+    blob_table_set_min_segment(table, 1);
+    assert_absent(table, low);
+    put(table, low, place_at(6, 1));
+    assert_at(table, low, place_at(6, 1));
 
-        /* A put that lost the race with an eviction. */
-        put(table, high, place_at(4, 1));
-        assert_absent(table, high);
-        ck_assert_uint_eq(blob_table_count(table), 1);
-        blob_table_free(table);
-    }
+    /* A put that lost the race with an eviction. */
+    put(table, high, place_at(4, 1));
+    assert_absent(table, high);
+    ck_assert_uint_eq(blob_table_count(table), 1);
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(entry_of_a_bad_place_is_asserted)
-    {
-        struct blob_table *table = new_table();
-        put(table, key_number(1), (struct place){.segment = 1, .offset = 65});
-    }
+{
+    struct blob_table *table = new_table();
+    put(table, key_number(1), (struct place){.segment = 1, .offset = 65});
+}
 END_TEST
 
 /* ---- against a model */
@@ -267,8 +267,7 @@ static void model_check(const struct model *model, struct blob_table *table)
         struct place place = {0};
         const bool expected = model_has(model, i);
         ck_assert_int_eq(blob_table_get(table, model->keys[i], false, &place), expected);
-        ck_assert_int_eq(is_touched(table, model->keys[i]),
-                         expected && model->entries[i].touched);
+        ck_assert_int_eq(is_touched(table, model->keys[i]), expected && model->entries[i].touched);
         if (expected)
             ck_assert_uint_eq(place_pack(place), place_pack(model->entries[i].place));
         count += expected;
@@ -338,50 +337,50 @@ static struct blob_key model_key(int kind, uint64_t number)
 }
 
 START_TEST(table_answers_as_a_plain_array_does)
-    {
-        /* Long probes are slow by nature. */
-        const int steps = _i == 0 ? MODEL_STEPS : MODEL_STEPS / 10;
-        struct model *model = calloc(1, sizeof(*model));
-        struct blob_table *table = new_table();
-        ck_assert_ptr_nonnull(model);
-        srandom((unsigned int)_i + 1);
-        model->min_segment = 1;
-        for (size_t i = 0; i < MODEL_KEYS; i++)
-            model->keys[i] = model_key(_i, i);
-        for (int step = 0; step < steps; step++) {
-            model_step(model, table, step);
-            if (step % (steps / 40) == 0)
-                model_check(model, table);
-        }
-        model_check(model, table);
-        blob_table_free(table);
-        free(model);
+{
+    /* Long probes are slow by nature. */
+    const int steps = _i == 0 ? MODEL_STEPS : MODEL_STEPS / 10;
+    struct model *model = calloc(1, sizeof(*model));
+    struct blob_table *table = new_table();
+    ck_assert_ptr_nonnull(model);
+    srandom((unsigned int)_i + 1);
+    model->min_segment = 1;
+    for (size_t i = 0; i < MODEL_KEYS; i++)
+        model->keys[i] = model_key(_i, i);
+    for (int step = 0; step < steps; step++) {
+        model_step(model, table, step);
+        if (step % (steps / 40) == 0)
+            model_check(model, table);
     }
+    model_check(model, table);
+    blob_table_free(table);
+    free(model);
+}
 END_TEST
 
 START_TEST(table_keeps_everything_while_it_grows)
-    {
-        enum { ENTRIES = 500000, BLOCK = 10000 };
-        struct blob_table *table = new_table();
-        static struct blob_key keys[BLOCK];
-        static bool present[BLOCK];
-        for (uint64_t i = 1; i <= ENTRIES; i++)
-            put(table, key_number(i), place_at(1 + i % 1000, i % 1000000));
-        ck_assert_uint_eq(blob_table_count(table), ENTRIES);
-        for (uint64_t i = 1; i <= ENTRIES; i++)
-            assert_at(table, key_number(i), place_at(1 + i % 1000, i % 1000000));
+{
+    enum { ENTRIES = 500000, BLOCK = 10000 };
+    struct blob_table *table = new_table();
+    static struct blob_key keys[BLOCK];
+    static bool present[BLOCK];
+    for (uint64_t i = 1; i <= ENTRIES; i++)
+        put(table, key_number(i), place_at(1 + i % 1000, i % 1000000));
+    ck_assert_uint_eq(blob_table_count(table), ENTRIES);
+    for (uint64_t i = 1; i <= ENTRIES; i++)
+        assert_at(table, key_number(i), place_at(1 + i % 1000, i % 1000000));
 
-        /* Half of each block is there; a block is larger than what is sorted at once. */
-        for (uint64_t start = ENTRIES - BLOCK / 2 + 1; start <= ENTRIES + BLOCK; start += BLOCK) {
-            for (uint64_t i = 0; i < BLOCK; i++)
-                keys[i] = key_number(start + i);
-            blob_table_get_many(table, keys, BLOCK, present);
-            for (uint64_t i = 0; i < BLOCK; i++)
-                ck_assert_int_eq(present[i], start + i <= ENTRIES);
-        }
-        blob_table_get_many(table, keys, 0, present);
-        blob_table_free(table);
+    /* Half of each block is there; a block is larger than what is sorted at once. */
+    for (uint64_t start = ENTRIES - BLOCK / 2 + 1; start <= ENTRIES + BLOCK; start += BLOCK) {
+        for (uint64_t i = 0; i < BLOCK; i++)
+            keys[i] = key_number(start + i);
+        blob_table_get_many(table, keys, BLOCK, present);
+        for (uint64_t i = 0; i < BLOCK; i++)
+            ck_assert_int_eq(present[i], start + i <= ENTRIES);
     }
+    blob_table_get_many(table, keys, 0, present);
+    blob_table_free(table);
+}
 END_TEST
 
 static size_t mapped_pages(void)
@@ -398,74 +397,74 @@ static size_t mapped_pages(void)
  * Slots of evicted and removed entries are used again: the table stays as large as what is alive.
  */
 START_TEST(table_does_not_grow_by_what_was_evicted_or_removed)
-    {
-        enum { ALIVE = 20000, GENERATIONS = 60 };
-        struct blob_table *table = new_table();
-        size_t pages_early = 0;
-        for (uint64_t generation = 1; generation <= GENERATIONS; generation++) {
-            for (uint64_t i = 1; i <= ALIVE; i++)
-                put(table, key_number(generation * ALIVE + i), place_at(generation, i));
-            if (generation % 2 == 0)
-                blob_table_set_min_segment(table, generation);
-            else
-                for (uint64_t i = 1; generation > 1 && i <= ALIVE; i++)
-                    ck_assert(blob_table_remove(table, key_number((generation - 1) * ALIVE + i),
-                                                place_at(generation - 1, i)));
-            ck_assert_uint_eq(blob_table_count(table), ALIVE);
-            if (generation == 10)
-                pages_early = mapped_pages();
-        }
-        ck_assert_uint_le(mapped_pages(), pages_early + pages_early / 10);
-        blob_table_free(table);
+{
+    enum { ALIVE = 20000, GENERATIONS = 60 };
+    struct blob_table *table = new_table();
+    size_t pages_early = 0;
+    for (uint64_t generation = 1; generation <= GENERATIONS; generation++) {
+        for (uint64_t i = 1; i <= ALIVE; i++)
+            put(table, key_number(generation * ALIVE + i), place_at(generation, i));
+        if (generation % 2 == 0)
+            blob_table_set_min_segment(table, generation);
+        else
+            for (uint64_t i = 1; generation > 1 && i <= ALIVE; i++)
+                ck_assert(blob_table_remove(table, key_number((generation - 1) * ALIVE + i),
+                                            place_at(generation - 1, i)));
+        ck_assert_uint_eq(blob_table_count(table), ALIVE);
+        if (generation == 10)
+            pages_early = mapped_pages();
     }
+    ck_assert_uint_le(mapped_pages(), pages_early + pages_early / 10);
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(table_survives_that_memory_is_used_up)
-    {
-        if (SANITIZED) {
-            printf("skip: a limit of memory and sanitizers do not go together\n");
-            return;
-        }
-        struct blob_table *table = new_table();
-        struct status status = {0};
-        uint64_t count = 0;
-        const rlim_t limit = (mapped_pages() + 2000) * (rlim_t)sysconf(_SC_PAGESIZE);
-        ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){limit, RLIM_INFINITY}), 0);
-        while (blob_table_put(table, key_number(count + 1), place_at(1, 1), &status)) {
-            count++;
-            ck_assert_uint_lt(count, 10000000);
-        }
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        ck_assert_uint_gt(count, 1000);
-        ck_assert_uint_eq(blob_table_count(table), count);
-        for (uint64_t i = 1; i <= count; i++)
-            assert_at(table, key_number(i), place_at(1, 1));
-        assert_absent(table, key_number(count + 1));
-
-        /* Replacing needs no memory, and more memory is taken when it is there. */
-        put(table, key_number(1), place_at(2, 2));
-        ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
-        put(table, key_number(count + 1), place_at(1, 1));
-        ck_assert_uint_eq(blob_table_count(table), count + 1);
-        blob_table_free(table);
+{
+    if (SANITIZED) {
+        printf("skip: a limit of memory and sanitizers do not go together\n");
+        return;
     }
+    struct blob_table *table = new_table();
+    struct status status = {0};
+    uint64_t count = 0;
+    const rlim_t limit = (mapped_pages() + 2000) * (rlim_t)sysconf(_SC_PAGESIZE);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){limit, RLIM_INFINITY}), 0);
+    while (blob_table_put(table, key_number(count + 1), place_at(1, 1), &status)) {
+        count++;
+        ck_assert_uint_lt(count, 10000000);
+    }
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_uint_gt(count, 1000);
+    ck_assert_uint_eq(blob_table_count(table), count);
+    for (uint64_t i = 1; i <= count; i++)
+        assert_at(table, key_number(i), place_at(1, 1));
+    assert_absent(table, key_number(count + 1));
+
+    /* Replacing needs no memory, and more memory is taken when it is there. */
+    put(table, key_number(1), place_at(2, 2));
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
+    put(table, key_number(count + 1), place_at(1, 1));
+    ck_assert_uint_eq(blob_table_count(table), count + 1);
+    blob_table_free(table);
+}
 END_TEST
 
 START_TEST(table_is_refused_when_there_is_no_memory_for_it)
-    {
-        if (SANITIZED) {
-            printf("skip: a limit of memory and sanitizers do not go together\n");
-            return;
-        }
-        struct blob_table *table = NULL;
-        struct status status = {0};
-        const rlim_t limit = (mapped_pages() + 100) * (rlim_t)sysconf(_SC_PAGESIZE);
-        ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){limit, RLIM_INFINITY}), 0);
-        ck_assert(!blob_table_new(&table, &status));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        ck_assert_ptr_null(table);
-        blob_table_free(NULL);
+{
+    if (SANITIZED) {
+        printf("skip: a limit of memory and sanitizers do not go together\n");
+        return;
     }
+    struct blob_table *table = NULL;
+    struct status status = {0};
+    const rlim_t limit = (mapped_pages() + 100) * (rlim_t)sysconf(_SC_PAGESIZE);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){limit, RLIM_INFINITY}), 0);
+    ck_assert(!blob_table_new(&table, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_null(table);
+    blob_table_free(NULL);
+}
 END_TEST
 
 /* ---- threads */
@@ -512,20 +511,19 @@ static void work(void *argument)
 }
 
 START_TEST(table_is_used_by_threads_at_once)
-    {
-        struct worker workers[THREADS];
-        struct status status = {0};
-        struct blob_table *table = new_table();
-        for (uint64_t i = 0; i < THREADS; i++) {
-            workers[i] = (struct worker){.table = table, .number = i};
-            ck_assert(thread_start(&workers[i].thread, "work", 0, work, &workers[i], &status));
-        }
-        for (size_t i = 0; i < THREADS; i++)
-            thread_join(&workers[i].thread);
-        ck_assert_uint_eq(blob_table_count(table),
-                          (size_t)THREADS * (OWN_KEYS - (OWN_KEYS + 2) / 3));
-        blob_table_free(table);
+{
+    struct worker workers[THREADS];
+    struct status status = {0};
+    struct blob_table *table = new_table();
+    for (uint64_t i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.table = table, .number = i};
+        ck_assert(thread_start(&workers[i].thread, "work", 0, work, &workers[i], &status));
     }
+    for (size_t i = 0; i < THREADS; i++)
+        thread_join(&workers[i].thread);
+    ck_assert_uint_eq(blob_table_count(table), (size_t)THREADS * (OWN_KEYS - (OWN_KEYS + 2) / 3));
+    blob_table_free(table);
+}
 END_TEST
 
 int main(void)

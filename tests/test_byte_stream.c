@@ -300,373 +300,373 @@ static void break_off_at(const struct blob *blob, size_t length)
 static const size_t sizes[] = {1, 1000, 100000, MIB, MIB + 1, 4 * MIB, 4 * MIB + 12345};
 
 START_TEST(byte_stream_stores_blobs_of_any_size)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            expect_missing(&blob);
-            write_ok(&blob);
-            expect_there(&blob);
-            free(blob.data);
-        }
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        expect_missing(&blob);
+        write_ok(&blob);
+        expect_there(&blob);
+        free(blob.data);
     }
+}
 END_TEST
 
 START_TEST(byte_stream_hides_an_upload_that_ends_without_finish)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            struct rpc rpc;
-            int64_t committed_size;
-            rpc_begin(&rpc, &rig.client, write_path);
-            send_range(&rpc, &blob, plain(&blob), 0, blob.size, false);
-            ck_assert(rpc_half_close(&rpc));
-            ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
-            expect_missing(&blob);
-            write_ok(&blob);
-            expect_there(&blob);
-            free(blob.data);
-        }
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        struct rpc rpc;
+        int64_t committed_size;
+        rpc_begin(&rpc, &rig.client, write_path);
+        send_range(&rpc, &blob, plain(&blob), 0, blob.size, false);
+        ck_assert(rpc_half_close(&rpc));
+        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
+        expect_missing(&blob);
+        write_ok(&blob);
+        expect_there(&blob);
+        free(blob.data);
     }
+}
 END_TEST
 
 START_TEST(byte_stream_hides_an_upload_that_is_cancelled_or_loses_its_connection)
-    {
-        for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            break_off_at(&blob, blob.size / 2);
-            expect_missing(&blob);
+{
+    for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        break_off_at(&blob, blob.size / 2);
+        expect_missing(&blob);
 
-            struct rpc_client other;
-            struct rpc rpc;
-            rpc_client_open(&other, front_port(rig.front));
-            rpc_begin(&rpc, &other, write_path);
-            send_range(&rpc, &blob, plain(&blob), 0, blob.size / 2, false);
-            rpc_cancel(&rpc);
-            rpc_end(&rpc);
-            rpc_client_close(&other);
-            front_rig_wait_live(&rig, 0);
-            expect_missing(&blob);
-            write_ok(&blob);
-            expect_there(&blob);
-            free(blob.data);
-        }
+        struct rpc_client other;
+        struct rpc rpc;
+        rpc_client_open(&other, front_port(rig.front));
+        rpc_begin(&rpc, &other, write_path);
+        send_range(&rpc, &blob, plain(&blob), 0, blob.size / 2, false);
+        rpc_cancel(&rpc);
+        rpc_end(&rpc);
+        rpc_client_close(&other);
+        front_rig_wait_live(&rig, 0);
+        expect_missing(&blob);
+        write_ok(&blob);
+        expect_there(&blob);
+        free(blob.data);
     }
+}
 END_TEST
 
 START_TEST(byte_stream_refuses_too_few_too_many_and_wrong_bytes)
-    {
-        for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            int64_t committed_size;
-            struct bytes data = plain(&blob);
-            data.length--;
-            ck_assert_int_eq(write_all(&rig.client, &blob, data, &committed_size),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            data.length = blob.size + 1;
-            ck_assert_int_eq(write_all(&rig.client, &blob, data, &committed_size),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            blob.data[blob.size / 2] ^= 1;
-            ck_assert_int_eq(write_all(&rig.client, &blob, plain(&blob), &committed_size),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            blob.data[blob.size / 2] ^= 1;
-            expect_missing(&blob);
-            write_ok(&blob);
-            expect_there(&blob);
-            free(blob.data);
-        }
+{
+    for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        int64_t committed_size;
+        struct bytes data = plain(&blob);
+        data.length--;
+        ck_assert_int_eq(write_all(&rig.client, &blob, data, &committed_size),
+                         GRPC_STATUS_INVALID_ARGUMENT);
+        data.length = blob.size + 1;
+        ck_assert_int_eq(write_all(&rig.client, &blob, data, &committed_size),
+                         GRPC_STATUS_INVALID_ARGUMENT);
+        blob.data[blob.size / 2] ^= 1;
+        ck_assert_int_eq(write_all(&rig.client, &blob, plain(&blob), &committed_size),
+                         GRPC_STATUS_INVALID_ARGUMENT);
+        blob.data[blob.size / 2] ^= 1;
+        expect_missing(&blob);
+        write_ok(&blob);
+        expect_there(&blob);
+        free(blob.data);
     }
+}
 END_TEST
 
 START_TEST(byte_stream_refuses_offsets_names_and_digests_that_make_no_sense)
-    {
-        struct blob blob = make_blob(1, 5000);
-        static const int64_t second_offsets[] = {0, 1, 999, 1001, 5000, -1, INT64_MIN, INT64_MAX};
-        for (size_t i = 0; i < ARRAY_LENGTH(second_offsets); i++) {
-            struct rpc rpc;
-            int64_t committed_size;
-            rpc_begin(&rpc, &rig.client, write_path);
-            start_send(&rpc, blob.write_name, 0, bytes_of(blob.data, 1000), false);
-            start_send(&rpc, NULL, second_offsets[i], bytes_of(blob.data + 1000, 4000), true);
-            ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
-        }
-        struct blob other = make_blob(2, 5000);
+{
+    struct blob blob = make_blob(1, 5000);
+    static const int64_t second_offsets[] = {0, 1, 999, 1001, 5000, -1, INT64_MIN, INT64_MAX};
+    for (size_t i = 0; i < ARRAY_LENGTH(second_offsets); i++) {
         struct rpc rpc;
         int64_t committed_size;
         rpc_begin(&rpc, &rig.client, write_path);
         start_send(&rpc, blob.write_name, 0, bytes_of(blob.data, 1000), false);
-        start_send(&rpc, other.write_name, 1000, bytes_of(blob.data + 1000, 4000), true);
+        start_send(&rpc, NULL, second_offsets[i], bytes_of(blob.data + 1000, 4000), true);
         ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
-
-        rpc_begin(&rpc, &rig.client, write_path);
-        start_send(&rpc, blob.write_name, -1, plain(&blob), true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
-        rpc_begin(&rpc, &rig.client, write_path);
-        start_send(&rpc, blob.write_name, 1000, bytes_of(blob.data + 1000, 4000), true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_ABORTED);
-        rpc_begin(&rpc, &rig.client, write_path);
-        start_send(&rpc, NULL, 0, plain(&blob), true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
-        rpc_begin(&rpc, &rig.client, write_path);
-        ck_assert(rpc_half_close(&rpc));
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
-        expect_missing(&blob);
-        expect_missing(&other);
-
-        blob.digest.size_bytes = 0;
-        name_blob(&blob, "u", COMPRESSOR_IDENTITY);
-        ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
-                         GRPC_STATUS_INVALID_ARGUMENT);
-        blob.digest.size_bytes = (int64_t)GIB + 1;
-        name_blob(&blob, "u", COMPRESSOR_IDENTITY);
-        ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
-                         GRPC_STATUS_INVALID_ARGUMENT);
-        free(blob.data);
-        free(other.data);
     }
+    struct blob other = make_blob(2, 5000);
+    struct rpc rpc;
+    int64_t committed_size;
+    rpc_begin(&rpc, &rig.client, write_path);
+    start_send(&rpc, blob.write_name, 0, bytes_of(blob.data, 1000), false);
+    start_send(&rpc, other.write_name, 1000, bytes_of(blob.data + 1000, 4000), true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
+
+    rpc_begin(&rpc, &rig.client, write_path);
+    start_send(&rpc, blob.write_name, -1, plain(&blob), true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
+    rpc_begin(&rpc, &rig.client, write_path);
+    start_send(&rpc, blob.write_name, 1000, bytes_of(blob.data + 1000, 4000), true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_ABORTED);
+    rpc_begin(&rpc, &rig.client, write_path);
+    start_send(&rpc, NULL, 0, plain(&blob), true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
+    rpc_begin(&rpc, &rig.client, write_path);
+    ck_assert(rpc_half_close(&rpc));
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_INVALID_ARGUMENT);
+    expect_missing(&blob);
+    expect_missing(&other);
+
+    blob.digest.size_bytes = 0;
+    name_blob(&blob, "u", COMPRESSOR_IDENTITY);
+    ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    blob.digest.size_bytes = (int64_t)GIB + 1;
+    name_blob(&blob, "u", COMPRESSOR_IDENTITY);
+    ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+    free(blob.data);
+    free(other.data);
+}
 END_TEST
 
 START_TEST(byte_stream_takes_the_empty_blob_and_empty_messages)
-    {
-        struct blob empty = make_blob(0, 0);
-        write_ok(&empty);
-        expect_there(&empty);
+{
+    struct blob empty = make_blob(0, 0);
+    write_ok(&empty);
+    expect_there(&empty);
 
-        struct blob blob = make_blob(1, 2 * MIB);
-        struct rpc rpc;
-        int64_t committed_size = 0;
-        rpc_begin(&rpc, &rig.client, write_path);
-        start_send(&rpc, blob.write_name, 0, bytes_of("", 0), false);
-        start_send(&rpc, blob.write_name, 0, bytes_of(blob.data, MIB), false);
-        start_send(&rpc, NULL, MIB, bytes_of("", 0), false);
-        start_send(&rpc, NULL, MIB, bytes_of(blob.data + MIB, MIB), false);
-        start_send(&rpc, blob.write_name, 2 * MIB, bytes_of("", 0), true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
-        ck_assert_int_eq(committed_size, 2 * MIB);
-        expect_there(&blob);
-        free(empty.data);
-        free(blob.data);
-    }
+    struct blob blob = make_blob(1, 2 * MIB);
+    struct rpc rpc;
+    int64_t committed_size = 0;
+    rpc_begin(&rpc, &rig.client, write_path);
+    start_send(&rpc, blob.write_name, 0, bytes_of("", 0), false);
+    start_send(&rpc, blob.write_name, 0, bytes_of(blob.data, MIB), false);
+    start_send(&rpc, NULL, MIB, bytes_of("", 0), false);
+    start_send(&rpc, NULL, MIB, bytes_of(blob.data + MIB, MIB), false);
+    start_send(&rpc, blob.write_name, 2 * MIB, bytes_of("", 0), true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
+    ck_assert_int_eq(committed_size, 2 * MIB);
+    expect_there(&blob);
+    free(empty.data);
+    free(blob.data);
+}
 END_TEST
 
 /* ---- an interrupted upload can go on */
 
 START_TEST(byte_stream_resumes_an_upload_from_what_it_says_is_held)
-    {
-        struct blob blob = make_blob(1, 8 * MIB);
-        bool complete = true;
-        ck_assert_int_eq(query(&blob, &complete), 0);
-        ck_assert(!complete);
+{
+    struct blob blob = make_blob(1, 8 * MIB);
+    bool complete = true;
+    ck_assert_int_eq(query(&blob, &complete), 0);
+    ck_assert(!complete);
 
-        break_off_at(&blob, 3 * MIB);
-        const int64_t held = query(&blob, &complete);
-        ck_assert_int_eq(held, 3 * MIB);
-        ck_assert(!complete);
-        expect_missing(&blob);
+    break_off_at(&blob, 3 * MIB);
+    const int64_t held = query(&blob, &complete);
+    ck_assert_int_eq(held, 3 * MIB);
+    ck_assert(!complete);
+    expect_missing(&blob);
 
-        struct rpc rpc;
-        int64_t committed_size = 0;
-        rpc_begin(&rpc, &rig.client, write_path);
-        send_range(&rpc, &blob, plain(&blob), (size_t)held + 5000, blob.size, true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_ABORTED);
-        /* From before the end of what is held: what is held already is passed over. */
-        rpc_begin(&rpc, &rig.client, write_path);
-        send_range(&rpc, &blob, plain(&blob), (size_t)held - 700000, blob.size, true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
-        ck_assert_int_eq(committed_size, (int64_t)blob.size);
-        expect_there(&blob);
-        ck_assert_int_eq(query(&blob, &complete), (int64_t)blob.size);
-        ck_assert(complete);
-        free(blob.data);
-    }
+    struct rpc rpc;
+    int64_t committed_size = 0;
+    rpc_begin(&rpc, &rig.client, write_path);
+    send_range(&rpc, &blob, plain(&blob), (size_t)held + 5000, blob.size, true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_ABORTED);
+    /* From before the end of what is held: what is held already is passed over. */
+    rpc_begin(&rpc, &rig.client, write_path);
+    send_range(&rpc, &blob, plain(&blob), (size_t)held - 700000, blob.size, true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
+    ck_assert_int_eq(committed_size, (int64_t)blob.size);
+    expect_there(&blob);
+    ck_assert_int_eq(query(&blob, &complete), (int64_t)blob.size);
+    ck_assert(complete);
+    free(blob.data);
+}
 END_TEST
 
 START_TEST(byte_stream_restarts_at_0_under_the_same_name)
-    {
-        for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            break_off_at(&blob, blob.size / 2);
-            write_ok(&blob);
-            expect_there(&blob);
-            free(blob.data);
-        }
+{
+    for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        break_off_at(&blob, blob.size / 2);
+        write_ok(&blob);
+        expect_there(&blob);
+        free(blob.data);
     }
+}
 END_TEST
 
 START_TEST(byte_stream_hands_an_upload_to_the_newer_stream)
-    {
-        struct blob blob = make_blob(1, 8 * MIB);
-        struct rpc older, newer;
-        bool complete;
-        int64_t committed_size = 0;
-        rpc_begin(&older, &rig.client, write_path);
-        send_range(&older, &blob, plain(&blob), 0, 3 * MIB, false);
-        for (int i = 0; i < 5000 && query(&blob, &complete) < 3 * (int64_t)MIB; i++)
-            usleep(1000);
-        rpc_begin(&newer, &rig.client, write_path);
-        send_range(&newer, &blob, plain(&blob), 3 * MIB, 5 * MIB, false);
-        for (int i = 0; i < 5000 && query(&blob, &complete) < 5 * (int64_t)MIB; i++)
-            usleep(1000);
-        start_send(&older, NULL, 3 * MIB, bytes_of(blob.data, MIB),
-                   false); /* wrong bytes, into nothing */
-        ck_assert_int_eq(end_write(&older, &committed_size), GRPC_STATUS_ABORTED);
-        start_send(&newer, NULL, 5 * MIB, bytes_of(blob.data + 5 * MIB, 3 * MIB), true);
-        ck_assert_int_eq(end_write(&newer, &committed_size), GRPC_STATUS_OK);
-        expect_there(&blob);
-        free(blob.data);
-    }
+{
+    struct blob blob = make_blob(1, 8 * MIB);
+    struct rpc older, newer;
+    bool complete;
+    int64_t committed_size = 0;
+    rpc_begin(&older, &rig.client, write_path);
+    send_range(&older, &blob, plain(&blob), 0, 3 * MIB, false);
+    for (int i = 0; i < 5000 && query(&blob, &complete) < 3 * (int64_t)MIB; i++)
+        usleep(1000);
+    rpc_begin(&newer, &rig.client, write_path);
+    send_range(&newer, &blob, plain(&blob), 3 * MIB, 5 * MIB, false);
+    for (int i = 0; i < 5000 && query(&blob, &complete) < 5 * (int64_t)MIB; i++)
+        usleep(1000);
+    start_send(&older, NULL, 3 * MIB, bytes_of(blob.data, MIB),
+               false); /* wrong bytes, into nothing */
+    ck_assert_int_eq(end_write(&older, &committed_size), GRPC_STATUS_ABORTED);
+    start_send(&newer, NULL, 5 * MIB, bytes_of(blob.data + 5 * MIB, 3 * MIB), true);
+    ck_assert_int_eq(end_write(&newer, &committed_size), GRPC_STATUS_OK);
+    expect_there(&blob);
+    free(blob.data);
+}
 END_TEST
 
 START_TEST(byte_stream_goes_on_after_an_idle_while)
-    {
-        struct blob blob = make_blob(1, 3 * MIB);
-        struct rpc rpc;
-        bool complete;
-        int64_t committed_size = 0;
-        rpc_begin(&rpc, &rig.client, write_path);
-        send_range(&rpc, &blob, plain(&blob), 0, MIB + 500, false);
-        for (int i = 0; i < 5000 && query(&blob, &complete) < (int64_t)MIB + 500; i++)
-            usleep(1000);
-        for (int i = 0; i < 10000 && buffer_pool_in_use(real.buffers) > 0; i++)
-            usleep(1000);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
-        start_send(&rpc, NULL, MIB + 500, bytes_of(blob.data + MIB + 500, 2 * MIB - 500), true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
-        expect_there(&blob);
-        free(blob.data);
-    }
+{
+    struct blob blob = make_blob(1, 3 * MIB);
+    struct rpc rpc;
+    bool complete;
+    int64_t committed_size = 0;
+    rpc_begin(&rpc, &rig.client, write_path);
+    send_range(&rpc, &blob, plain(&blob), 0, MIB + 500, false);
+    for (int i = 0; i < 5000 && query(&blob, &complete) < (int64_t)MIB + 500; i++)
+        usleep(1000);
+    for (int i = 0; i < 10000 && buffer_pool_in_use(real.buffers) > 0; i++)
+        usleep(1000);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
+    start_send(&rpc, NULL, MIB + 500, bytes_of(blob.data + MIB + 500, 2 * MIB - 500), true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
+    expect_there(&blob);
+    free(blob.data);
+}
 END_TEST
 
 /* ---- many clients, same blob, one copy */
 
 START_TEST(byte_stream_answers_early_when_the_blob_is_there)
-    {
-        for (size_t i = 2; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            struct rpc rpc, slow;
-            int64_t committed_size = 0;
-            rpc_begin(&slow, &rig.client, write_path); /* overtaken: ends well, too */
-            send_range(&slow, &blob, plain(&blob), 0, blob.size / 2, false);
-            write_ok(&blob);
-            start_send(&slow, NULL, (int64_t)(blob.size / 2), bytes_of(blob.data, 1), false);
-            ck_assert_int_eq(end_write(&slow, &committed_size), GRPC_STATUS_OK);
-            ck_assert_int_eq(committed_size, (int64_t)blob.size);
+{
+    for (size_t i = 2; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        struct rpc rpc, slow;
+        int64_t committed_size = 0;
+        rpc_begin(&slow, &rig.client, write_path); /* overtaken: ends well, too */
+        send_range(&slow, &blob, plain(&blob), 0, blob.size / 2, false);
+        write_ok(&blob);
+        start_send(&slow, NULL, (int64_t)(blob.size / 2), bytes_of(blob.data, 1), false);
+        ck_assert_int_eq(end_write(&slow, &committed_size), GRPC_STATUS_OK);
+        ck_assert_int_eq(committed_size, (int64_t)blob.size);
 
-            committed_size = 0;
-            rpc_begin(&rpc, &rig.client, write_path);
-            send_range(&rpc, &blob, plain(&blob), 0, 1000, false);
-            ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
-            ck_assert_int_eq(committed_size, (int64_t)blob.size);
-            name_blob(&blob, "u", COMPRESSOR_ZSTD);
-            ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
-                             GRPC_STATUS_OK);
-            ck_assert_int_eq(committed_size, -1);
-            free(blob.data);
-        }
+        committed_size = 0;
+        rpc_begin(&rpc, &rig.client, write_path);
+        send_range(&rpc, &blob, plain(&blob), 0, 1000, false);
+        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
+        ck_assert_int_eq(committed_size, (int64_t)blob.size);
+        name_blob(&blob, "u", COMPRESSOR_ZSTD);
+        ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
+                         GRPC_STATUS_OK);
+        ck_assert_int_eq(committed_size, -1);
+        free(blob.data);
     }
+}
 END_TEST
 
 /* Each client sends as fast as it is let, whatever the others do. */
 START_TEST(byte_stream_writes_one_copy_for_many_clients_some_of_which_are_cut_off)
-    {
-        enum { CLIENTS = 40 };
-        static struct rpc rpcs[CLIENTS];
-        size_t sent[CLIENTS] = {0};
-        struct blob blob = make_blob(1, 6 * MIB);
-        const int64_t appended_before = metrics_get(real.metrics, METRIC_RECORD_BYTES_APPENDED);
-        for (int i = 0; i < CLIENTS; i++) {
-            char uuid[32];
-            snprintf(uuid, sizeof(uuid), "client-%d", i);
-            name_blob(&blob, uuid, COMPRESSOR_IDENTITY);
-            rpc_begin(&rpcs[i], &rig.client, write_path);
-            start_send(&rpcs[i], blob.write_name, 0, bytes_of(blob.data, MESSAGE_BYTES), false);
-            sent[i] = MESSAGE_BYTES;
-        }
-        for (int left = CLIENTS; left > 0;) {
-            /* Handles events of all of them; this one's status comes when its response has been read. */
-            ck_assert(!rpc_wait_ended(&rpcs[1], 1));
-            left = 0;
-            for (int i = 0; i < CLIENTS; i++) {
-                if (i % 10 == 0 && sent[i] == 3 * MIB) {
-                    rpc_cancel(&rpcs[i]);
-                    sent[i] = blob.size;
-                }
-                if (sent[i] == blob.size)
-                    continue;
-                left++;
-                if (rpcs[i].send_pending)
-                    continue;
-                start_send(&rpcs[i], NULL, (int64_t)sent[i],
-                           bytes_of(blob.data + sent[i], MESSAGE_BYTES),
-                           sent[i] + MESSAGE_BYTES == blob.size);
-                sent[i] += MESSAGE_BYTES;
-            }
-        }
-        for (int i = 0; i < CLIENTS; i++) {
-            int64_t committed_size = 0;
-            const grpc_status_code code = end_write(&rpcs[i], &committed_size);
-            if (i % 10 == 0 && code == GRPC_STATUS_CANCELLED)
-                continue;
-            ck_assert_int_eq(code, GRPC_STATUS_OK);
-            ck_assert_int_eq(committed_size, (int64_t)blob.size);
-        }
-        expect_there(&blob);
-        const int64_t appended =
-            metrics_get(real.metrics, METRIC_RECORD_BYTES_APPENDED) - appended_before;
-        ck_assert_int_le(appended, 3 * (int64_t)blob.size);
-        free(blob.data);
+{
+    enum { CLIENTS = 40 };
+    static struct rpc rpcs[CLIENTS];
+    size_t sent[CLIENTS] = {0};
+    struct blob blob = make_blob(1, 6 * MIB);
+    const int64_t appended_before = metrics_get(real.metrics, METRIC_RECORD_BYTES_APPENDED);
+    for (int i = 0; i < CLIENTS; i++) {
+        char uuid[32];
+        snprintf(uuid, sizeof(uuid), "client-%d", i);
+        name_blob(&blob, uuid, COMPRESSOR_IDENTITY);
+        rpc_begin(&rpcs[i], &rig.client, write_path);
+        start_send(&rpcs[i], blob.write_name, 0, bytes_of(blob.data, MESSAGE_BYTES), false);
+        sent[i] = MESSAGE_BYTES;
     }
+    for (int left = CLIENTS; left > 0;) {
+        /* Handles events of all of them; this one's status comes when its response has been read. */
+        ck_assert(!rpc_wait_ended(&rpcs[1], 1));
+        left = 0;
+        for (int i = 0; i < CLIENTS; i++) {
+            if (i % 10 == 0 && sent[i] == 3 * MIB) {
+                rpc_cancel(&rpcs[i]);
+                sent[i] = blob.size;
+            }
+            if (sent[i] == blob.size)
+                continue;
+            left++;
+            if (rpcs[i].send_pending)
+                continue;
+            start_send(&rpcs[i], NULL, (int64_t)sent[i],
+                       bytes_of(blob.data + sent[i], MESSAGE_BYTES),
+                       sent[i] + MESSAGE_BYTES == blob.size);
+            sent[i] += MESSAGE_BYTES;
+        }
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        int64_t committed_size = 0;
+        const grpc_status_code code = end_write(&rpcs[i], &committed_size);
+        if (i % 10 == 0 && code == GRPC_STATUS_CANCELLED)
+            continue;
+        ck_assert_int_eq(code, GRPC_STATUS_OK);
+        ck_assert_int_eq(committed_size, (int64_t)blob.size);
+    }
+    expect_there(&blob);
+    const int64_t appended =
+        metrics_get(real.metrics, METRIC_RECORD_BYTES_APPENDED) - appended_before;
+    ck_assert_int_le(appended, 3 * (int64_t)blob.size);
+    free(blob.data);
+}
 END_TEST
 
 START_TEST(byte_stream_does_not_let_a_bad_or_stalled_upload_fail_a_good_one)
-    {
-        for (size_t i = 2; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            struct rpc stalled, bad, good;
-            int64_t committed_size = 0;
-            rpc_begin(&stalled, &rig.client, write_path);
-            start_send(&stalled, blob.write_name, 0, bytes_of(blob.data, 1000), false);
-            name_blob(&blob, "bad", COMPRESSOR_IDENTITY);
-            rpc_begin(&bad, &rig.client, write_path);
-            blob.data[7] ^= 1;
-            send_range(&bad, &blob, plain(&blob), 0, blob.size, true);
-            blob.data[7] ^= 1;
-            name_blob(&blob, "good", COMPRESSOR_IDENTITY);
-            rpc_begin(&good, &rig.client, write_path);
-            send_range(&good, &blob, plain(&blob), 0, blob.size, true);
-            ck_assert_int_eq(end_write(&good, &committed_size), GRPC_STATUS_OK);
-            const grpc_status_code code = end_write(&bad, &committed_size);
-            ck_assert(code == GRPC_STATUS_INVALID_ARGUMENT || code == GRPC_STATUS_OK);
-            expect_there(&blob);
-            rpc_cancel(&stalled);
-            rpc_end(&stalled);
-            free(blob.data);
-        }
+{
+    for (size_t i = 2; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        struct rpc stalled, bad, good;
+        int64_t committed_size = 0;
+        rpc_begin(&stalled, &rig.client, write_path);
+        start_send(&stalled, blob.write_name, 0, bytes_of(blob.data, 1000), false);
+        name_blob(&blob, "bad", COMPRESSOR_IDENTITY);
+        rpc_begin(&bad, &rig.client, write_path);
+        blob.data[7] ^= 1;
+        send_range(&bad, &blob, plain(&blob), 0, blob.size, true);
+        blob.data[7] ^= 1;
+        name_blob(&blob, "good", COMPRESSOR_IDENTITY);
+        rpc_begin(&good, &rig.client, write_path);
+        send_range(&good, &blob, plain(&blob), 0, blob.size, true);
+        ck_assert_int_eq(end_write(&good, &committed_size), GRPC_STATUS_OK);
+        const grpc_status_code code = end_write(&bad, &committed_size);
+        ck_assert(code == GRPC_STATUS_INVALID_ARGUMENT || code == GRPC_STATUS_OK);
+        expect_there(&blob);
+        rpc_cancel(&stalled);
+        rpc_end(&stalled);
+        free(blob.data);
     }
+}
 END_TEST
 
 /* More streams than there are buffers, all unfinished at once. */
 START_TEST(byte_stream_serves_more_uploads_than_there_are_buffers)
-    {
-        enum { UPLOADS = 3 * POOLED };
-        static struct rpc rpcs[UPLOADS];
-        static struct blob blobs[UPLOADS];
-        for (size_t i = 0; i < UPLOADS; i++) {
-            blobs[i] = make_blob(i, MIB + 1 + i);
-            rpc_begin(&rpcs[i], &rig.client, write_path);
-            start_send(&rpcs[i], blobs[i].write_name, 0, bytes_of(blobs[i].data, 1000), false);
-        }
-        for (size_t i = UPLOADS; i-- > 0;) {
-            int64_t committed_size = 0;
-            start_send(&rpcs[i], NULL, 1000, bytes_of(blobs[i].data + 1000, blobs[i].size - 1000),
-                       true);
-            ck_assert_int_eq(end_write(&rpcs[i], &committed_size), GRPC_STATUS_OK);
-            ck_assert_int_eq(committed_size, (int64_t)blobs[i].size);
-        }
-        for (size_t i = 0; i < UPLOADS; i++) {
-            expect_there(&blobs[i]);
-            free(blobs[i].data);
-        }
+{
+    enum { UPLOADS = 3 * POOLED };
+    static struct rpc rpcs[UPLOADS];
+    static struct blob blobs[UPLOADS];
+    for (size_t i = 0; i < UPLOADS; i++) {
+        blobs[i] = make_blob(i, MIB + 1 + i);
+        rpc_begin(&rpcs[i], &rig.client, write_path);
+        start_send(&rpcs[i], blobs[i].write_name, 0, bytes_of(blobs[i].data, 1000), false);
     }
+    for (size_t i = UPLOADS; i-- > 0;) {
+        int64_t committed_size = 0;
+        start_send(&rpcs[i], NULL, 1000, bytes_of(blobs[i].data + 1000, blobs[i].size - 1000),
+                   true);
+        ck_assert_int_eq(end_write(&rpcs[i], &committed_size), GRPC_STATUS_OK);
+        ck_assert_int_eq(committed_size, (int64_t)blobs[i].size);
+    }
+    for (size_t i = 0; i < UPLOADS; i++) {
+        expect_there(&blobs[i]);
+        free(blobs[i].data);
+    }
+}
 END_TEST
 
 /* ---- zstd */
@@ -686,96 +686,95 @@ static void free_bytes(struct bytes bytes)
 }
 
 START_TEST(byte_stream_takes_zstd_and_tells_how_many_compressed_bytes_came)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            const struct bytes frame = compressed(&blob);
-            int64_t committed_size = 0;
-            name_blob(&blob, "u", COMPRESSOR_ZSTD);
-            struct bytes cut = frame;
-            cut.length -= 1;
-            ck_assert_int_eq(write_all(&rig.client, &blob, cut, &committed_size),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            ck_assert_int_eq(write_all(&rig.client, &blob, plain(&blob), &committed_size),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            ck_assert(!store_has_blob(real.store, &blob.digest));
-            ck_assert_int_eq(write_all(&rig.client, &blob, frame, &committed_size), GRPC_STATUS_OK);
-            ck_assert_int_eq(committed_size, (int64_t)frame.length);
-            name_blob(&blob, "u", COMPRESSOR_IDENTITY);
-            expect_there(&blob);
-            free_bytes(frame);
-            free(blob.data);
-        }
-    }
-END_TEST
-
-START_TEST(byte_stream_tells_siso_the_size_of_the_blob)
-    {
-        struct blob blob = make_blob(1, 2 * MIB);
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
         const struct bytes frame = compressed(&blob);
-        struct byte_builder metadata = {0}, tool = {0};
-        message_add_text(&tool, 1, "siso");
-        message_add_message(&metadata, 1, &tool);
-        grpc_metadata header = {
-            .key = grpc_slice_from_static_string(
-                "build.bazel.remote.execution.v2.requestmetadata-bin"),
-            .value = grpc_slice_from_copied_buffer((const char *)metadata.data, metadata.length)};
-        struct rpc rpc;
         int64_t committed_size = 0;
         name_blob(&blob, "u", COMPRESSOR_ZSTD);
-        rpc_begin_with(&rpc, &rig.client, write_path, 0, &header, 1);
-        send_range(&rpc, &blob, frame, 0, frame.length, true);
-        ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
-        ck_assert_int_eq(committed_size, (int64_t)blob.size);
-        grpc_slice_unref(header.value);
-        byte_builder_free(&metadata);
+        struct bytes cut = frame;
+        cut.length -= 1;
+        ck_assert_int_eq(write_all(&rig.client, &blob, cut, &committed_size),
+                         GRPC_STATUS_INVALID_ARGUMENT);
+        ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of("", 0), &committed_size),
+                         GRPC_STATUS_INVALID_ARGUMENT);
+        ck_assert_int_eq(write_all(&rig.client, &blob, plain(&blob), &committed_size),
+                         GRPC_STATUS_INVALID_ARGUMENT);
+        ck_assert(!store_has_blob(real.store, &blob.digest));
+        ck_assert_int_eq(write_all(&rig.client, &blob, frame, &committed_size), GRPC_STATUS_OK);
+        ck_assert_int_eq(committed_size, (int64_t)frame.length);
+        name_blob(&blob, "u", COMPRESSOR_IDENTITY);
+        expect_there(&blob);
         free_bytes(frame);
         free(blob.data);
     }
+}
+END_TEST
+
+START_TEST(byte_stream_tells_siso_the_size_of_the_blob)
+{
+    struct blob blob = make_blob(1, 2 * MIB);
+    const struct bytes frame = compressed(&blob);
+    struct byte_builder metadata = {0}, tool = {0};
+    message_add_text(&tool, 1, "siso");
+    message_add_message(&metadata, 1, &tool);
+    grpc_metadata header = {
+        .key = grpc_slice_from_static_string("build.bazel.remote.execution.v2.requestmetadata-bin"),
+        .value = grpc_slice_from_copied_buffer((const char *)metadata.data, metadata.length)};
+    struct rpc rpc;
+    int64_t committed_size = 0;
+    name_blob(&blob, "u", COMPRESSOR_ZSTD);
+    rpc_begin_with(&rpc, &rig.client, write_path, 0, &header, 1);
+    send_range(&rpc, &blob, frame, 0, frame.length, true);
+    ck_assert_int_eq(end_write(&rpc, &committed_size), GRPC_STATUS_OK);
+    ck_assert_int_eq(committed_size, (int64_t)blob.size);
+    grpc_slice_unref(header.value);
+    byte_builder_free(&metadata);
+    free_bytes(frame);
+    free(blob.data);
+}
 END_TEST
 
 /* All of the blob is there, and still it is no whole number of frames. */
 START_TEST(byte_stream_refuses_zstd_with_the_beginning_of_another_frame)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            const struct bytes frame = compressed(&blob);
-            for (size_t more = 1; more <= 6; more++) {
-                int64_t committed_size;
-                uint8_t *const both = malloc(frame.length + more);
-                ck_assert_ptr_nonnull(both);
-                memcpy(both, frame.data, frame.length);
-                memcpy(both + frame.length, frame.data, more);
-                name_blob(&blob, "u", COMPRESSOR_ZSTD);
-                ck_assert_int_eq(write_all(&rig.client, &blob, bytes_of(both, frame.length + more),
-                                           &committed_size),
-                                 GRPC_STATUS_INVALID_ARGUMENT);
-                ck_assert(!store_has_blob(real.store, &blob.digest));
-                free(both);
-            }
-            free_bytes(frame);
-            free(blob.data);
-        }
-    }
-END_TEST
-
-START_TEST(byte_stream_refuses_zstd_that_decodes_to_another_size)
-    {
-        struct blob blob = make_blob(1, 3 * MIB);
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
         const struct bytes frame = compressed(&blob);
-        int64_t committed_size;
-        for (int64_t off = -1; off <= 1; off += 2) {
-            blob.digest.size_bytes = (int64_t)blob.size + off;
+        for (size_t more = 1; more <= 6; more++) {
+            int64_t committed_size;
+            uint8_t *const both = malloc(frame.length + more);
+            ck_assert_ptr_nonnull(both);
+            memcpy(both, frame.data, frame.length);
+            memcpy(both + frame.length, frame.data, more);
             name_blob(&blob, "u", COMPRESSOR_ZSTD);
-            ck_assert_int_eq(write_all(&rig.client, &blob, frame, &committed_size),
-                             GRPC_STATUS_INVALID_ARGUMENT);
+            ck_assert_int_eq(
+                write_all(&rig.client, &blob, bytes_of(both, frame.length + more), &committed_size),
+                GRPC_STATUS_INVALID_ARGUMENT);
             ck_assert(!store_has_blob(real.store, &blob.digest));
+            free(both);
         }
         free_bytes(frame);
         free(blob.data);
     }
+}
+END_TEST
+
+START_TEST(byte_stream_refuses_zstd_that_decodes_to_another_size)
+{
+    struct blob blob = make_blob(1, 3 * MIB);
+    const struct bytes frame = compressed(&blob);
+    int64_t committed_size;
+    for (int64_t off = -1; off <= 1; off += 2) {
+        blob.digest.size_bytes = (int64_t)blob.size + off;
+        name_blob(&blob, "u", COMPRESSOR_ZSTD);
+        ck_assert_int_eq(write_all(&rig.client, &blob, frame, &committed_size),
+                         GRPC_STATUS_INVALID_ARGUMENT);
+        ck_assert(!store_has_blob(real.store, &blob.digest));
+    }
+    free_bytes(frame);
+    free(blob.data);
+}
 END_TEST
 
 static void expect_zstd_from(const struct blob *blob, size_t offset)
@@ -792,134 +791,130 @@ static void expect_zstd_from(const struct blob *blob, size_t offset)
 }
 
 START_TEST(byte_stream_gives_zstd_from_any_offset_of_the_plain_blob)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            write_ok(&blob);
-            name_blob(&blob, "u", COMPRESSOR_ZSTD);
-            const size_t offsets[] = {0, blob.size / 3, blob.size - 1};
-            for (size_t at = 0; at < ARRAY_LENGTH(offsets); at++)
-                expect_zstd_from(&blob, offsets[at]);
-            struct read_back read;
-            ck_assert_int_eq(read_range(blob.read_name, (int64_t)blob.size, 0, &read),
-                             GRPC_STATUS_OK);
-            ck_assert_uint_eq(read.length, 0);
-            ck_assert_int_eq(read_range(blob.read_name, 0, 10, &read),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            free(blob.data);
-        }
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        write_ok(&blob);
+        name_blob(&blob, "u", COMPRESSOR_ZSTD);
+        const size_t offsets[] = {0, blob.size / 3, blob.size - 1};
+        for (size_t at = 0; at < ARRAY_LENGTH(offsets); at++)
+            expect_zstd_from(&blob, offsets[at]);
+        struct read_back read;
+        ck_assert_int_eq(read_range(blob.read_name, (int64_t)blob.size, 0, &read), GRPC_STATUS_OK);
+        ck_assert_uint_eq(read.length, 0);
+        ck_assert_int_eq(read_range(blob.read_name, 0, 10, &read), GRPC_STATUS_INVALID_ARGUMENT);
+        free(blob.data);
     }
+}
 END_TEST
 
 /* ---- reads */
 
 START_TEST(byte_stream_reads_any_range)
-    {
-        for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            struct prng prng = {i};
-            write_ok(&blob);
-            for (int round = 0; round < 10; round++) {
-                const size_t offset = prng_below(&prng, blob.size + 1);
-                const size_t limit = prng_below(&prng, blob.size + 100);
-                const size_t rest = blob.size - offset;
-                expect_range(&blob, offset, limit, limit == 0 || limit > rest ? rest : limit);
-            }
-            expect_range(&blob, blob.size, 0, 0);
-            struct read_back read;
-            const int64_t size = (int64_t)blob.size;
-            ck_assert_int_eq(read_range(blob.read_name, size + 1, 0, &read),
-                             GRPC_STATUS_OUT_OF_RANGE);
-            ck_assert_int_eq(read_range(blob.read_name, -1, 0, &read), GRPC_STATUS_OUT_OF_RANGE);
-            ck_assert_int_eq(read_range(blob.read_name, 0, -1, &read),
-                             GRPC_STATUS_INVALID_ARGUMENT);
-            free(blob.data);
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        struct prng prng = {i};
+        write_ok(&blob);
+        for (int round = 0; round < 10; round++) {
+            const size_t offset = prng_below(&prng, blob.size + 1);
+            const size_t limit = prng_below(&prng, blob.size + 100);
+            const size_t rest = blob.size - offset;
+            expect_range(&blob, offset, limit, limit == 0 || limit > rest ? rest : limit);
         }
+        expect_range(&blob, blob.size, 0, 0);
+        struct read_back read;
+        const int64_t size = (int64_t)blob.size;
+        ck_assert_int_eq(read_range(blob.read_name, size + 1, 0, &read), GRPC_STATUS_OUT_OF_RANGE);
+        ck_assert_int_eq(read_range(blob.read_name, -1, 0, &read), GRPC_STATUS_OUT_OF_RANGE);
+        ck_assert_int_eq(read_range(blob.read_name, 0, -1, &read), GRPC_STATUS_INVALID_ARGUMENT);
+        free(blob.data);
     }
+}
 END_TEST
 
 START_TEST(byte_stream_forgets_a_damaged_blob_before_its_first_byte)
-    {
-        for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
-            struct blob blob = make_blob(i, sizes[i]);
-            write_ok(&blob);
-            real_store_damage(&real, &blob.digest);
-            struct read_back read;
-            ck_assert_int_eq(read_range(blob.read_name, 0, 0, &read), GRPC_STATUS_NOT_FOUND);
-            ck_assert_uint_eq(read.messages, 0);
-            expect_missing(&blob);
-            write_ok(&blob);
-            expect_there(&blob);
-            free(blob.data);
-        }
+{
+    for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        write_ok(&blob);
+        real_store_damage(&real, &blob.digest);
+        struct read_back read;
+        ck_assert_int_eq(read_range(blob.read_name, 0, 0, &read), GRPC_STATUS_NOT_FOUND);
+        ck_assert_uint_eq(read.messages, 0);
+        expect_missing(&blob);
+        write_ok(&blob);
+        expect_there(&blob);
+        free(blob.data);
     }
+}
 END_TEST
 
 /* More than all buffers are asked for by readers that do not read. */
 START_TEST(byte_stream_serves_others_beside_readers_that_stall)
-    {
-        enum { READERS = 3 * POOLED };
-        static struct rpc rpcs[READERS];
-        static struct rpc_client clients[READERS];
-        struct blob blob = make_blob(1, 24 * MIB);
-        struct blob other = make_blob(2, 5 * MIB);
-        write_ok(&blob);
-        for (int i = 0; i < READERS; i++) {
-            size_t length;
-            rpc_client_open(&clients[i], front_port(rig.front));
-            begin_read(&rpcs[i], &clients[i], blob.read_name, 0, 0);
-            free(rpc_receive(&rpcs[i], &length));
-        }
-        write_ok(&other);
-        expect_there(&other);
-        expect_there(&blob);
-        for (int i = 0; i < READERS; i++) {
-            rpc_cancel(&rpcs[i]);
-            ck_assert_int_eq(rpc_end(&rpcs[i]), GRPC_STATUS_CANCELLED);
-            rpc_client_close(&clients[i]);
-        }
-        free(blob.data);
-        free(other.data);
+{
+    enum { READERS = 3 * POOLED };
+    static struct rpc rpcs[READERS];
+    static struct rpc_client clients[READERS];
+    struct blob blob = make_blob(1, 24 * MIB);
+    struct blob other = make_blob(2, 5 * MIB);
+    write_ok(&blob);
+    for (int i = 0; i < READERS; i++) {
+        size_t length;
+        rpc_client_open(&clients[i], front_port(rig.front));
+        begin_read(&rpcs[i], &clients[i], blob.read_name, 0, 0);
+        free(rpc_receive(&rpcs[i], &length));
     }
+    write_ok(&other);
+    expect_there(&other);
+    expect_there(&blob);
+    for (int i = 0; i < READERS; i++) {
+        rpc_cancel(&rpcs[i]);
+        ck_assert_int_eq(rpc_end(&rpcs[i]), GRPC_STATUS_CANCELLED);
+        rpc_client_close(&clients[i]);
+    }
+    free(blob.data);
+    free(other.data);
+}
 END_TEST
 
 /* ---- all of it at once, at random */
 
 START_TEST(byte_stream_leaves_nothing_behind_when_calls_end_at_random)
-    {
-        enum { CALLS = 24, ROUNDS = 12 };
-        static struct rpc rpcs[CALLS];
-        struct prng prng = {99};
-        struct blob blobs[4];
-        for (size_t i = 0; i < ARRAY_LENGTH(blobs); i++)
-            blobs[i] = make_blob(i, i % 2 == 0 ? 700000 : 3 * MIB);
-        for (int round = 0; round < ROUNDS; round++) {
-            for (int i = 0; i < CALLS; i++) {
-                struct blob *const blob = &blobs[prng_below(&prng, ARRAY_LENGTH(blobs))];
-                char uuid[32];
-                snprintf(uuid, sizeof(uuid), "%zu", prng_below(&prng, 6));
-                name_blob(blob, uuid, COMPRESSOR_IDENTITY);
-                if (prng_below(&prng, 4) == 0) {
-                    begin_read(&rpcs[i], &rig.client, blob->read_name, 0, 0);
-                    continue;
-                }
-                rpc_begin(&rpcs[i], &rig.client, write_path);
-                const size_t length = prng_below(&prng, blob->size + 1);
-                send_range(&rpcs[i], blob, plain(blob), 0, length, length == blob->size);
+{
+    enum { CALLS = 24, ROUNDS = 12 };
+    static struct rpc rpcs[CALLS];
+    struct prng prng = {99};
+    struct blob blobs[4];
+    for (size_t i = 0; i < ARRAY_LENGTH(blobs); i++)
+        blobs[i] = make_blob(i, i % 2 == 0 ? 700000 : 3 * MIB);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < CALLS; i++) {
+            struct blob *const blob = &blobs[prng_below(&prng, ARRAY_LENGTH(blobs))];
+            char uuid[32];
+            snprintf(uuid, sizeof(uuid), "%zu", prng_below(&prng, 6));
+            name_blob(blob, uuid, COMPRESSOR_IDENTITY);
+            if (prng_below(&prng, 4) == 0) {
+                begin_read(&rpcs[i], &rig.client, blob->read_name, 0, 0);
+                continue;
             }
-            for (int i = 0; i < CALLS; i++) {
-                usleep((useconds_t)prng_below(&prng, 1500));
-                rpc_cancel(&rpcs[i]);
-            }
-            for (int i = 0; i < CALLS; i++)
-                rpc_end(&rpcs[i]);
-            struct blob *const one = &blobs[round % 4];
-            write_ok(one);
-            expect_there(one);
+            rpc_begin(&rpcs[i], &rig.client, write_path);
+            const size_t length = prng_below(&prng, blob->size + 1);
+            send_range(&rpcs[i], blob, plain(blob), 0, length, length == blob->size);
         }
-        for (size_t i = 0; i < ARRAY_LENGTH(blobs); i++)
-            free(blobs[i].data);
+        for (int i = 0; i < CALLS; i++) {
+            usleep((useconds_t)prng_below(&prng, 1500));
+            rpc_cancel(&rpcs[i]);
+        }
+        for (int i = 0; i < CALLS; i++)
+            rpc_end(&rpcs[i]);
+        struct blob *const one = &blobs[round % 4];
+        write_ok(one);
+        expect_there(one);
     }
+    for (size_t i = 0; i < ARRAY_LENGTH(blobs); i++)
+        free(blobs[i].data);
+}
 END_TEST
 
 int main(void)

@@ -482,256 +482,255 @@ static void check_echo(const char *path, size_t length)
 }
 
 START_TEST(unary_calls_come_back_whole_from_the_poller_and_from_a_worker)
-    {
-        static const size_t lengths[] = {0, 1, 100, 65536, 65537, 1 << 20, (16 << 20) - 16};
-        for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
-            check_echo("/toy.Toys/Echo", lengths[i]);
-            check_echo("/toy.Toys/Heavy", lengths[i]);
-        }
-        ck_assert(wait_until(freed_reached, ARRAY_LENGTH(lengths)));
-        front_rig_wait_live(&rig, 0);
-        ck_assert_uint_eq(ended_with(ECHO, STATUS_OK), ARRAY_LENGTH(lengths));
-        ck_assert_uint_eq(ended_with(HEAVY, STATUS_OK), ARRAY_LENGTH(lengths));
+{
+    static const size_t lengths[] = {0, 1, 100, 65536, 65537, 1 << 20, (16 << 20) - 16};
+    for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
+        check_echo("/toy.Toys/Echo", lengths[i]);
+        check_echo("/toy.Toys/Heavy", lengths[i]);
     }
+    ck_assert(wait_until(freed_reached, ARRAY_LENGTH(lengths)));
+    front_rig_wait_live(&rig, 0);
+    ck_assert_uint_eq(ended_with(ECHO, STATUS_OK), ARRAY_LENGTH(lengths));
+    ck_assert_uint_eq(ended_with(HEAVY, STATUS_OK), ARRAY_LENGTH(lengths));
+}
 END_TEST
 
 START_TEST(client_stream_gets_every_message_and_the_half_close)
-    {
-        static uint8_t block[100000];
-        for (int messages = 0; messages <= 40; messages += 20) {
-            struct rpc rpc;
-            rpc_begin(&rpc, &rig.client, sum.path);
-            for (int i = 0; i < messages; i++)
-                ck_assert(rpc_send(&rpc, bytes_of(block, sizeof(block))));
-            ck_assert(rpc_half_close(&rpc));
-            ck_assert_uint_eq(take_number(&rpc), (uint64_t)messages * sizeof(block));
-            ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-        }
-        ck_assert_int_eq(atomic_load(&toys.half_closed), 3);
+{
+    static uint8_t block[100000];
+    for (int messages = 0; messages <= 40; messages += 20) {
+        struct rpc rpc;
+        rpc_begin(&rpc, &rig.client, sum.path);
+        for (int i = 0; i < messages; i++)
+            ck_assert(rpc_send(&rpc, bytes_of(block, sizeof(block))));
+        ck_assert(rpc_half_close(&rpc));
+        ck_assert_uint_eq(take_number(&rpc), (uint64_t)messages * sizeof(block));
+        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
     }
+    ck_assert_int_eq(atomic_load(&toys.half_closed), 3);
+}
 END_TEST
 
 START_TEST(early_answer_ends_a_client_stream_that_still_sends)
-    {
-        static uint8_t block[50000];
-        struct rpc rpc;
-        begin_sent(&rpc, early.path, block, sizeof(block));
-        ck_assert_uint_eq(take_number(&rpc), sizeof(block));
-        for (int i = 0; i < 100 && rpc_send(&rpc, bytes_of(block, sizeof(block))); i++)
-            continue;
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-        check_echo("/toy.Toys/Echo", 1000); /* on the same connection, whose window has come back */
-    }
+{
+    static uint8_t block[50000];
+    struct rpc rpc;
+    begin_sent(&rpc, early.path, block, sizeof(block));
+    ck_assert_uint_eq(take_number(&rpc), sizeof(block));
+    for (int i = 0; i < 100 && rpc_send(&rpc, bytes_of(block, sizeof(block))); i++)
+        continue;
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+    check_echo("/toy.Toys/Echo", 1000); /* on the same connection, whose window has come back */
+}
 END_TEST
 
 START_TEST(server_stream_sends_all_messages_in_order_and_then_ok)
-    {
-        const struct count_request asked = {.messages = 50, .bytes = 100000};
-        struct rpc rpc;
-        begin_sent(&rpc, count.path, &asked, sizeof(asked));
-        for (uint32_t i = 1; i <= asked.messages; i++) {
-            size_t length;
-            uint32_t number;
-            uint8_t *const received = rpc_receive(&rpc, &length);
-            ck_assert_uint_eq(length, asked.bytes);
-            memcpy(&number, received, sizeof(number));
-            ck_assert_uint_eq(number, i);
-            free(received);
-        }
+{
+    const struct count_request asked = {.messages = 50, .bytes = 100000};
+    struct rpc rpc;
+    begin_sent(&rpc, count.path, &asked, sizeof(asked));
+    for (uint32_t i = 1; i <= asked.messages; i++) {
         size_t length;
-        ck_assert_ptr_null(rpc_receive(&rpc, &length));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+        uint32_t number;
+        uint8_t *const received = rpc_receive(&rpc, &length);
+        ck_assert_uint_eq(length, asked.bytes);
+        memcpy(&number, received, sizeof(number));
+        ck_assert_uint_eq(number, i);
+        free(received);
     }
+    size_t length;
+    ck_assert_ptr_null(rpc_receive(&rpc, &length));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(server_stream_may_end_without_a_message)
-    {
-        const struct count_request asked = {.messages = 0, .bytes = 4};
-        struct rpc rpc;
-        size_t length;
-        begin_sent(&rpc, count.path, &asked, sizeof(asked));
-        ck_assert_ptr_null(rpc_receive(&rpc, &length));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-    }
+{
+    const struct count_request asked = {.messages = 0, .bytes = 4};
+    struct rpc rpc;
+    size_t length;
+    begin_sent(&rpc, count.path, &asked, sizeof(asked));
+    ck_assert_ptr_null(rpc_receive(&rpc, &length));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(bidi_stream_answers_each_message_before_the_next)
-    {
-        struct rpc rpc;
-        rpc_begin(&rpc, &rig.client, chat.path);
-        for (int i = 0; i < 20; i++) {
-            char text[32];
-            const int length = snprintf(text, sizeof(text), "message %d", i);
-            size_t received_length;
-            ck_assert(rpc_send(&rpc, bytes_of(text, (size_t)length)));
-            uint8_t *const received = rpc_receive(&rpc, &received_length);
-            ck_assert_uint_eq(received_length, (size_t)length);
-            ck_assert_mem_eq(received, text, received_length);
-            free(received);
-        }
-        ck_assert(rpc_half_close(&rpc));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+{
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, chat.path);
+    for (int i = 0; i < 20; i++) {
+        char text[32];
+        const int length = snprintf(text, sizeof(text), "message %d", i);
+        size_t received_length;
+        ck_assert(rpc_send(&rpc, bytes_of(text, (size_t)length)));
+        uint8_t *const received = rpc_receive(&rpc, &received_length);
+        ck_assert_uint_eq(received_length, (size_t)length);
+        ck_assert_mem_eq(received, text, received_length);
+        free(received);
     }
+    ck_assert(rpc_half_close(&rpc));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(handed_over_turn_goes_on_when_it_is_resumed)
-    {
-        struct rpc rpc;
-        begin_sent(&rpc, hand.path, "x", 1);
-        ck_assert(wait_until(handed_reached, 1));
-        ck_assert(!rpc_wait_ended(&rpc, 50));
-        resume_all();
-        ck_assert_uint_eq(take_number(&rpc), 2);
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-    }
+{
+    struct rpc rpc;
+    begin_sent(&rpc, hand.path, "x", 1);
+    ck_assert(wait_until(handed_reached, 1));
+    ck_assert(!rpc_wait_ended(&rpc, 50));
+    resume_all();
+    ck_assert_uint_eq(take_number(&rpc), 2);
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(parked_call_goes_on_when_it_is_woken)
-    {
-        struct rpc rpc;
-        begin_sent(&rpc, park.path, "x", 1);
-        ck_assert(wait_until(parked_reached, 1));
-        ck_assert(!rpc_wait_ended(&rpc, 50));
-        ck_assert_int_eq(wake_all(), 1);
-        ck_assert_uint_eq(take_number(&rpc), 1);
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-        ck_assert_int_eq(atomic_load(&toys.resumed_cancelled), 0);
-    }
+{
+    struct rpc rpc;
+    begin_sent(&rpc, park.path, "x", 1);
+    ck_assert(wait_until(parked_reached, 1));
+    ck_assert(!rpc_wait_ended(&rpc, 50));
+    ck_assert_int_eq(wake_all(), 1);
+    ck_assert_uint_eq(take_number(&rpc), 1);
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+    ck_assert_int_eq(atomic_load(&toys.resumed_cancelled), 0);
+}
 END_TEST
 
 START_TEST(wake_before_the_park_is_remembered)
-    {
-        ck_assert_int_eq(ask(woken.path, "x", 1, NULL), GRPC_STATUS_OK);
-        ck_assert_int_eq(atomic_load(&toys.resumed), 1);
-    }
+{
+    ck_assert_int_eq(ask(woken.path, "x", 1, NULL), GRPC_STATUS_OK);
+    ck_assert_int_eq(atomic_load(&toys.resumed), 1);
+}
 END_TEST
 
 /* ---- what is refused */
 
 START_TEST(unknown_method_is_unimplemented_and_named)
-    {
-        char text[RPC_TEXT_BYTES_MAX];
-        ck_assert_int_eq(ask("/toy.Toys/Nothing", "x", 1, text), GRPC_STATUS_UNIMPLEMENTED);
-        ck_assert_ptr_nonnull(strstr(text, "/toy.Toys/Nothing"));
-        for (int i = 0; i < 50; i++)
-            ck_assert_int_eq(ask("/no.such.Service/Method", "", 0, text),
-                             GRPC_STATUS_UNIMPLEMENTED);
-        front_rig_wait_live(&rig, 0);
-        ck_assert_uint_eq(ended_with(OTHER, STATUS_UNIMPLEMENTED), 51);
-    }
+{
+    char text[RPC_TEXT_BYTES_MAX];
+    ck_assert_int_eq(ask("/toy.Toys/Nothing", "x", 1, text), GRPC_STATUS_UNIMPLEMENTED);
+    ck_assert_ptr_nonnull(strstr(text, "/toy.Toys/Nothing"));
+    for (int i = 0; i < 50; i++)
+        ck_assert_int_eq(ask("/no.such.Service/Method", "", 0, text), GRPC_STATUS_UNIMPLEMENTED);
+    front_rig_wait_live(&rig, 0);
+    ck_assert_uint_eq(ended_with(OTHER, STATUS_UNIMPLEMENTED), 51);
+}
 END_TEST
 
 START_TEST(unary_call_without_a_message_is_an_invalid_argument)
-    {
-        static const struct method *const unary[] = {&echo, &heavy, &count};
-        for (size_t i = 0; i < ARRAY_LENGTH(unary); i++) {
-            struct rpc rpc;
-            rpc_begin(&rpc, &rig.client, unary[i]->path);
-            ck_assert(rpc_half_close(&rpc));
-            ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_INVALID_ARGUMENT);
-            ck_assert_ptr_nonnull(strstr(rpc.text, "no request message"));
-        }
+{
+    static const struct method *const unary[] = {&echo, &heavy, &count};
+    for (size_t i = 0; i < ARRAY_LENGTH(unary); i++) {
+        struct rpc rpc;
+        rpc_begin(&rpc, &rig.client, unary[i]->path);
+        ck_assert(rpc_half_close(&rpc));
+        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_INVALID_ARGUMENT);
+        ck_assert_ptr_nonnull(strstr(rpc.text, "no request message"));
     }
+}
 END_TEST
 
 START_TEST(too_large_message_is_resource_exhausted_and_the_connection_lives)
-    {
-        const size_t length = (16 << 20) + 1;
-        uint8_t *const data = calloc(length, 1);
-        struct rpc rpc;
-        rpc_begin(&rpc, &rig.client, heavy.path);
-        rpc_send(&rpc, bytes_of(data, length));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_RESOURCE_EXHAUSTED);
+{
+    const size_t length = (16 << 20) + 1;
+    uint8_t *const data = calloc(length, 1);
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, heavy.path);
+    rpc_send(&rpc, bytes_of(data, length));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_RESOURCE_EXHAUSTED);
 
-        /* Also as the second message of a stream. */
-        rpc_begin(&rpc, &rig.client, sum.path);
-        ck_assert(rpc_send(&rpc, bytes_of(data, 10)));
-        rpc_send(&rpc, bytes_of(data, length));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_RESOURCE_EXHAUSTED);
-        free(data);
+    /* Also as the second message of a stream. */
+    rpc_begin(&rpc, &rig.client, sum.path);
+    ck_assert(rpc_send(&rpc, bytes_of(data, 10)));
+    rpc_send(&rpc, bytes_of(data, length));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    free(data);
 
-        check_echo("/toy.Toys/Echo", 100);
-        ck_assert(wait_until(freed_reached, 2));
-        front_rig_wait_live(&rig, 0);
-        ck_assert_uint_eq(ended_with(HEAVY, STATUS_RESOURCE_EXHAUSTED), 1);
-        ck_assert_uint_eq(ended_with(SUM, STATUS_RESOURCE_EXHAUSTED), 1);
-    }
+    check_echo("/toy.Toys/Echo", 100);
+    ck_assert(wait_until(freed_reached, 2));
+    front_rig_wait_live(&rig, 0);
+    ck_assert_uint_eq(ended_with(HEAVY, STATUS_RESOURCE_EXHAUSTED), 1);
+    ck_assert_uint_eq(ended_with(SUM, STATUS_RESOURCE_EXHAUSTED), 1);
+}
 END_TEST
 
 START_TEST(failure_carries_its_code_text_and_details)
-    {
-        struct rpc rpc;
-        begin_sent(&rpc, fail.path, "x", 1);
-        ck_assert(rpc_wait_ended(&rpc, 10000));
-        const struct bytes details = rpc_trailer(&rpc, "grpc-status-details-bin");
-        ck_assert_uint_eq(details.length, 3);
-        ck_assert_mem_eq(details.data, "\x08\x09\x00", 3);
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_FAILED_PRECONDITION);
-        ck_assert_str_eq(rpc.text, "nothing goes, \xc3\xa9");
-    }
+{
+    struct rpc rpc;
+    begin_sent(&rpc, fail.path, "x", 1);
+    ck_assert(rpc_wait_ended(&rpc, 10000));
+    const struct bytes details = rpc_trailer(&rpc, "grpc-status-details-bin");
+    ck_assert_uint_eq(details.length, 3);
+    ck_assert_mem_eq(details.data, "\x08\x09\x00", 3);
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_FAILED_PRECONDITION);
+    ck_assert_str_eq(rpc.text, "nothing goes, \xc3\xa9");
+}
 END_TEST
 
 START_TEST(calls_over_the_limit_are_refused_with_numbers_and_served_later)
-    {
-        stop_server();
-        start_with(&(struct front_rig_limits){.max_calls = 3});
-        struct rpc rpcs[3];
-        for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++)
-            begin_sent(&rpcs[i], park.path, "x", 1);
-        ck_assert(wait_until(parked_reached, 3));
+{
+    stop_server();
+    start_with(&(struct front_rig_limits){.max_calls = 3});
+    struct rpc rpcs[3];
+    for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++)
+        begin_sent(&rpcs[i], park.path, "x", 1);
+    ck_assert(wait_until(parked_reached, 3));
 
-        char text[RPC_TEXT_BYTES_MAX];
-        ck_assert_int_eq(ask(echo.path, "x", 1, text), GRPC_STATUS_RESOURCE_EXHAUSTED);
-        ck_assert_ptr_nonnull(strstr(text, "3 calls are in progress and 3 is the most"));
-        ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_CALLS_REFUSED), 1);
+    char text[RPC_TEXT_BYTES_MAX];
+    ck_assert_int_eq(ask(echo.path, "x", 1, text), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(text, "3 calls are in progress and 3 is the most"));
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_CALLS_REFUSED), 1);
 
-        ck_assert_int_eq(wake_all(), 3);
-        for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++)
-            ck_assert_int_eq(rpc_end(&rpcs[i]), GRPC_STATUS_OK);
-        front_rig_wait_live(&rig, 0);
-        ck_assert_int_eq(ask(echo.path, "x", 1, text), GRPC_STATUS_OK);
-    }
+    ck_assert_int_eq(wake_all(), 3);
+    for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++)
+        ck_assert_int_eq(rpc_end(&rpcs[i]), GRPC_STATUS_OK);
+    front_rig_wait_live(&rig, 0);
+    ck_assert_int_eq(ask(echo.path, "x", 1, text), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(tool_name_is_read_from_the_metadata_and_damaged_metadata_ignored)
-    {
-        static const struct {
-            const char *key, *value, *name;
-            size_t length;
-        } cases[] = {
-            {"build.bazel.remote.execution.v2.requestmetadata-bin",
-             "\x0a\x0b\x0a\x05\x62\x61zel\x12\x02\x37.\x12\x01x", "bazel", 16},
-            {"google.devtools.remoteexecution.v1test.requestmetadata-bin", "\x0a\x07\x0a\x05pants",
-             "pants", 9},
-            {"build.bazel.remote.execution.v2.requestmetadata-bin", "\x0a\x64zz", "", 4},
-            {"build.bazel.remote.execution.v2.requestmetadata-bin", "\xff\xff\xff", "", 3},
-            {"x-other", "bazel", "", 5},
-        };
-        for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
-            grpc_metadata metadata = {
-                .key = grpc_slice_from_copied_string(cases[i].key),
-                .value = grpc_slice_from_copied_buffer(cases[i].value, cases[i].length)};
-            struct rpc rpc;
-            size_t length;
-            rpc_begin_with(&rpc, &rig.client, tool.path, 0, &metadata, 1);
-            ck_assert(rpc_send(&rpc, bytes_of("x", 1)));
-            uint8_t *const received = rpc_receive(&rpc, &length);
-            ck_assert_ptr_nonnull(received);
-            ck_assert_uint_eq(length, strlen(cases[i].name));
-            ck_assert_int_eq(memcmp(received, cases[i].name, length), 0);
-            free(received);
-            ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-            grpc_slice_unref(metadata.key);
-            grpc_slice_unref(metadata.value);
-        }
+{
+    static const struct {
+        const char *key, *value, *name;
+        size_t length;
+    } cases[] = {
+        {"build.bazel.remote.execution.v2.requestmetadata-bin",
+         "\x0a\x0b\x0a\x05\x62\x61zel\x12\x02\x37.\x12\x01x", "bazel", 16},
+        {"google.devtools.remoteexecution.v1test.requestmetadata-bin", "\x0a\x07\x0a\x05pants",
+         "pants", 9},
+        {"build.bazel.remote.execution.v2.requestmetadata-bin", "\x0a\x64zz", "", 4},
+        {"build.bazel.remote.execution.v2.requestmetadata-bin", "\xff\xff\xff", "", 3},
+        {"x-other", "bazel", "", 5},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        grpc_metadata metadata = {
+            .key = grpc_slice_from_copied_string(cases[i].key),
+            .value = grpc_slice_from_copied_buffer(cases[i].value, cases[i].length)};
+        struct rpc rpc;
+        size_t length;
+        rpc_begin_with(&rpc, &rig.client, tool.path, 0, &metadata, 1);
+        ck_assert(rpc_send(&rpc, bytes_of("x", 1)));
+        uint8_t *const received = rpc_receive(&rpc, &length);
+        ck_assert_ptr_nonnull(received);
+        ck_assert_uint_eq(length, strlen(cases[i].name));
+        ck_assert_int_eq(memcmp(received, cases[i].name, length), 0);
+        free(received);
+        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+        grpc_slice_unref(metadata.key);
+        grpc_slice_unref(metadata.value);
     }
+}
 END_TEST
 
 START_TEST(turn_that_is_ended_twice_aborts)
-    {
-        ask(twice.path, "x", 1, NULL);
-        usleep(1000000);
-    }
+{
+    ask(twice.path, "x", 1, NULL);
+    usleep(1000000);
+}
 END_TEST
 
 /* ---- cancelled in each state */
@@ -745,216 +744,216 @@ static void cancel_and_see_it_gone(struct rpc *rpc, int freed)
 }
 
 START_TEST(cancelled_while_it_waits_for_memory)
-    {
-        stop_server();
-        start_with(&(struct front_rig_limits){.request_memory_bytes = 8192, .max_calls = 1000});
-        /* A message that is held fills the half of first messages. */
-        static uint8_t block[100000];
-        struct rpc holder;
-        begin_sent(&holder, hold.path, block, sizeof(block));
-        ck_assert(wait_until(held_reached, 1));
+{
+    stop_server();
+    start_with(&(struct front_rig_limits){.request_memory_bytes = 8192, .max_calls = 1000});
+    /* A message that is held fills the half of first messages. */
+    static uint8_t block[100000];
+    struct rpc holder;
+    begin_sent(&holder, hold.path, block, sizeof(block));
+    ck_assert(wait_until(held_reached, 1));
 
-        struct rpc waiting[2];
-        for (size_t i = 0; i < ARRAY_LENGTH(waiting); i++)
-            begin_sent(&waiting[i], heavy.path, "x", 1);
-        front_rig_wait_live(&rig, 3);
-        while (metrics_get(&rig.metrics, METRIC_BUDGET_WAITING) < 2)
-            usleep(500);
-        rpc_cancel(&waiting[0]);
-        ck_assert_int_eq(rpc_end(&waiting[0]), GRPC_STATUS_CANCELLED);
-        front_rig_wait_live(&rig, 2);
-        ck_assert_uint_eq(ended_with(HEAVY, STATUS_CANCELLED), 1);
-        ck_assert_int_eq(atomic_load(&toys.freed), 1); /* without its handler ever having run */
+    struct rpc waiting[2];
+    for (size_t i = 0; i < ARRAY_LENGTH(waiting); i++)
+        begin_sent(&waiting[i], heavy.path, "x", 1);
+    front_rig_wait_live(&rig, 3);
+    while (metrics_get(&rig.metrics, METRIC_BUDGET_WAITING) < 2)
+        usleep(500);
+    rpc_cancel(&waiting[0]);
+    ck_assert_int_eq(rpc_end(&waiting[0]), GRPC_STATUS_CANCELLED);
+    front_rig_wait_live(&rig, 2);
+    ck_assert_uint_eq(ended_with(HEAVY, STATUS_CANCELLED), 1);
+    ck_assert_int_eq(atomic_load(&toys.freed), 1); /* without its handler ever having run */
 
-        /* The other one is served once the memory is there. */
-        ck_assert(!rpc_wait_ended(&waiting[1], 50));
-        open_gate();
-        ck_assert_int_eq(rpc_end(&waiting[1]), GRPC_STATUS_OK);
-        ck_assert_uint_eq(take_number(&holder), sizeof(block));
-        ck_assert_int_eq(rpc_end(&holder), GRPC_STATUS_OK);
-    }
+    /* The other one is served once the memory is there. */
+    ck_assert(!rpc_wait_ended(&waiting[1], 50));
+    open_gate();
+    ck_assert_int_eq(rpc_end(&waiting[1]), GRPC_STATUS_OK);
+    ck_assert_uint_eq(take_number(&holder), sizeof(block));
+    ck_assert_int_eq(rpc_end(&holder), GRPC_STATUS_OK);
+}
 END_TEST
 
 START_TEST(cancelled_while_it_receives)
-    {
-        struct rpc rpc;
-        begin_sent(&rpc, sum.path, "abc", 3);
-        front_rig_wait_live(&rig, 1);
-        cancel_and_see_it_gone(&rpc, 1);
+{
+    struct rpc rpc;
+    begin_sent(&rpc, sum.path, "abc", 3);
+    front_rig_wait_live(&rig, 1);
+    cancel_and_see_it_gone(&rpc, 1);
 
-        rpc_begin(&rpc, &rig.client, heavy.path); /* before its first message */
-        front_rig_wait_live(&rig, 1);
-        cancel_and_see_it_gone(&rpc, 2);
-        ck_assert_int_eq(atomic_load(&toys.half_closed), 0);
-        ck_assert_uint_eq(ended_with(SUM, STATUS_CANCELLED), 1);
-        ck_assert_uint_eq(ended_with(HEAVY, STATUS_CANCELLED), 1);
-    }
+    rpc_begin(&rpc, &rig.client, heavy.path); /* before its first message */
+    front_rig_wait_live(&rig, 1);
+    cancel_and_see_it_gone(&rpc, 2);
+    ck_assert_int_eq(atomic_load(&toys.half_closed), 0);
+    ck_assert_uint_eq(ended_with(SUM, STATUS_CANCELLED), 1);
+    ck_assert_uint_eq(ended_with(HEAVY, STATUS_CANCELLED), 1);
+}
 END_TEST
 
 START_TEST(cancelled_while_it_waits_for_a_worker_is_not_handled_at_all)
-    {
-        struct rpc holders[FRONT_RIG_WORKERS];
-        for (size_t i = 0; i < ARRAY_LENGTH(holders); i++)
-            begin_sent(&holders[i], hold.path, "x", 1);
-        ck_assert(wait_until(held_reached, FRONT_RIG_WORKERS));
-        struct rpc rpc;
-        begin_sent(&rpc, heavy.path, "x", 1);
-        front_rig_wait_live(&rig, FRONT_RIG_WORKERS + 1);
-        usleep(50000); /* its message is there */
-        rpc_cancel(&rpc);
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_CANCELLED);
-        usleep(50000); /* the server has seen that */
-        open_gate();
-        for (size_t i = 0; i < ARRAY_LENGTH(holders); i++)
-            ck_assert_int_eq(rpc_end(&holders[i]), GRPC_STATUS_OK);
-        front_rig_wait_live(&rig, 0);
-        ck_assert_int_eq(atomic_load(&toys.echoed), 0);
-        ck_assert_uint_eq(ended_with(HEAVY, STATUS_CANCELLED), 1);
-    }
+{
+    struct rpc holders[FRONT_RIG_WORKERS];
+    for (size_t i = 0; i < ARRAY_LENGTH(holders); i++)
+        begin_sent(&holders[i], hold.path, "x", 1);
+    ck_assert(wait_until(held_reached, FRONT_RIG_WORKERS));
+    struct rpc rpc;
+    begin_sent(&rpc, heavy.path, "x", 1);
+    front_rig_wait_live(&rig, FRONT_RIG_WORKERS + 1);
+    usleep(50000); /* its message is there */
+    rpc_cancel(&rpc);
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_CANCELLED);
+    usleep(50000); /* the server has seen that */
+    open_gate();
+    for (size_t i = 0; i < ARRAY_LENGTH(holders); i++)
+        ck_assert_int_eq(rpc_end(&holders[i]), GRPC_STATUS_OK);
+    front_rig_wait_live(&rig, 0);
+    ck_assert_int_eq(atomic_load(&toys.echoed), 0);
+    ck_assert_uint_eq(ended_with(HEAVY, STATUS_CANCELLED), 1);
+}
 END_TEST
 
 START_TEST(cancelled_while_it_is_handled)
-    {
-        struct rpc rpc;
-        begin_sent(&rpc, hand.path, "x", 1);
-        ck_assert(wait_until(handed_reached, 1));
-        rpc_cancel(&rpc);
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_CANCELLED);
-        usleep(20000);
-        /* Its turn is with somebody else: nothing is released before that one is done. */
-        ck_assert_int_eq(atomic_load(&toys.freed), 0);
-        ck_assert_uint_eq(front_live(rig.front), 1);
-        resume_all();
-        ck_assert(wait_until(freed_reached, 1));
-        front_rig_wait_live(&rig, 0);
-        ck_assert_uint_eq(ended_with(HAND, STATUS_CANCELLED), 1);
-    }
+{
+    struct rpc rpc;
+    begin_sent(&rpc, hand.path, "x", 1);
+    ck_assert(wait_until(handed_reached, 1));
+    rpc_cancel(&rpc);
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_CANCELLED);
+    usleep(20000);
+    /* Its turn is with somebody else: nothing is released before that one is done. */
+    ck_assert_int_eq(atomic_load(&toys.freed), 0);
+    ck_assert_uint_eq(front_live(rig.front), 1);
+    resume_all();
+    ck_assert(wait_until(freed_reached, 1));
+    front_rig_wait_live(&rig, 0);
+    ck_assert_uint_eq(ended_with(HAND, STATUS_CANCELLED), 1);
+}
 END_TEST
 
 START_TEST(cancelled_while_it_sends_to_a_client_that_does_not_read)
-    {
-        const struct count_request asked = {.messages = 100000, .bytes = 10000};
-        struct rpc rpc;
-        begin_sent(&rpc, count.path, &asked, sizeof(asked));
-        ck_assert(wait_until(sent_reached, 1));
-        int before;
-        do { /* until the window is full */
-            before = atomic_load(&toys.sent);
-            usleep(100000);
-        } while (atomic_load(&toys.sent) > before);
-        ck_assert_int_lt(before, 100000);
-        cancel_and_see_it_gone(&rpc, 1);
-        ck_assert_int_eq(atomic_load(&toys.sent), before);
-        ck_assert_uint_eq(ended_with(COUNT, STATUS_CANCELLED), 1);
-    }
+{
+    const struct count_request asked = {.messages = 100000, .bytes = 10000};
+    struct rpc rpc;
+    begin_sent(&rpc, count.path, &asked, sizeof(asked));
+    ck_assert(wait_until(sent_reached, 1));
+    int before;
+    do { /* until the window is full */
+        before = atomic_load(&toys.sent);
+        usleep(100000);
+    } while (atomic_load(&toys.sent) > before);
+    ck_assert_int_lt(before, 100000);
+    cancel_and_see_it_gone(&rpc, 1);
+    ck_assert_int_eq(atomic_load(&toys.sent), before);
+    ck_assert_uint_eq(ended_with(COUNT, STATUS_CANCELLED), 1);
+}
 END_TEST
 
 START_TEST(cancelled_while_it_is_parked)
-    {
-        struct rpc rpc;
-        begin_sent(&rpc, park.path, "x", 1);
-        ck_assert(wait_until(parked_reached, 1));
-        cancel_and_see_it_gone(&rpc, 1);
-        ck_assert_int_eq(atomic_load(&toys.resumed_cancelled), 1);
-        ck_assert_int_eq(wake_all(), 0); /* the reference outlives the call */
-        ck_assert_uint_eq(ended_with(PARK, STATUS_CANCELLED), 1);
-    }
+{
+    struct rpc rpc;
+    begin_sent(&rpc, park.path, "x", 1);
+    ck_assert(wait_until(parked_reached, 1));
+    cancel_and_see_it_gone(&rpc, 1);
+    ck_assert_int_eq(atomic_load(&toys.resumed_cancelled), 1);
+    ck_assert_int_eq(wake_all(), 0); /* the reference outlives the call */
+    ck_assert_uint_eq(ended_with(PARK, STATUS_CANCELLED), 1);
+}
 END_TEST
 
 START_TEST(cancelled_while_its_answer_is_on_the_way)
-    {
-        const size_t length = 12 << 20;
-        uint8_t *const data = calloc(length, 1);
-        struct rpc rpc;
-        rpc_begin(&rpc, &rig.client, heavy.path);
-        ck_assert(rpc_send(&rpc, bytes_of(data, length)));
-        free(data);
-        usleep(100000);
-        cancel_and_see_it_gone(&rpc, 1);
-    }
+{
+    const size_t length = 12 << 20;
+    uint8_t *const data = calloc(length, 1);
+    struct rpc rpc;
+    rpc_begin(&rpc, &rig.client, heavy.path);
+    ck_assert(rpc_send(&rpc, bytes_of(data, length)));
+    free(data);
+    usleep(100000);
+    cancel_and_see_it_gone(&rpc, 1);
+}
 END_TEST
 
 START_TEST(deadline_ends_a_parked_call)
-    {
-        struct rpc rpc;
-        rpc_begin_with(&rpc, &rig.client, park.path, 200, NULL, 0);
-        ck_assert(rpc_send(&rpc, bytes_of("x", 1)));
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_DEADLINE_EXCEEDED);
-        ck_assert(wait_until(freed_reached, 1));
-        front_rig_wait_live(&rig, 0);
-        /* The client's clock may run out before ours, which then sees a cancellation. */
-        ck_assert_uint_eq(
-            ended_with(PARK, STATUS_DEADLINE_EXCEEDED) + ended_with(PARK, STATUS_CANCELLED), 1);
-        wake_all();
-    }
+{
+    struct rpc rpc;
+    rpc_begin_with(&rpc, &rig.client, park.path, 200, NULL, 0);
+    ck_assert(rpc_send(&rpc, bytes_of("x", 1)));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_DEADLINE_EXCEEDED);
+    ck_assert(wait_until(freed_reached, 1));
+    front_rig_wait_live(&rig, 0);
+    /* The client's clock may run out before ours, which then sees a cancellation. */
+    ck_assert_uint_eq(
+        ended_with(PARK, STATUS_DEADLINE_EXCEEDED) + ended_with(PARK, STATUS_CANCELLED), 1);
+    wake_all();
+}
 END_TEST
 
 START_TEST(lost_connection_ends_calls_in_every_state)
-    {
-        const struct count_request asked = {.messages = 100000, .bytes = 10000};
-        struct rpc rpcs[4];
-        begin_sent(&rpcs[0], sum.path, "x", 1);
-        begin_sent(&rpcs[1], count.path, &asked, sizeof(asked));
-        begin_sent(&rpcs[2], park.path, "x", 1);
-        begin_sent(&rpcs[3], hand.path, "x", 1);
-        ck_assert(wait_until(parked_reached, 1));
-        ck_assert(wait_until(handed_reached, 1));
-        ck_assert(wait_until(sent_reached, 1));
-        resume_all();
-        grpc_channel *const lost = rig.client.channel;
-        grpc_channel_destroy(lost); /* with the calls in flight */
-        for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++) {
-            rpc_cancel(&rpcs[i]);
-            rpc_end(&rpcs[i]);
-        }
-        ck_assert(wait_until(freed_reached, 4));
-        front_rig_wait_live(&rig, 0);
-        wake_all();
-        struct rpc_client again;
-        rpc_client_open(&again, front_port(rig.front));
-        rig.client.channel = again.channel;
-        grpc_completion_queue_shutdown(rig.client.cq);
-        while (grpc_completion_queue_next(rig.client.cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL)
-                   .type != GRPC_QUEUE_SHUTDOWN)
-            continue;
-        grpc_completion_queue_destroy(rig.client.cq);
-        rig.client.cq = again.cq;
-        check_echo("/toy.Toys/Echo", 10);
+{
+    const struct count_request asked = {.messages = 100000, .bytes = 10000};
+    struct rpc rpcs[4];
+    begin_sent(&rpcs[0], sum.path, "x", 1);
+    begin_sent(&rpcs[1], count.path, &asked, sizeof(asked));
+    begin_sent(&rpcs[2], park.path, "x", 1);
+    begin_sent(&rpcs[3], hand.path, "x", 1);
+    ck_assert(wait_until(parked_reached, 1));
+    ck_assert(wait_until(handed_reached, 1));
+    ck_assert(wait_until(sent_reached, 1));
+    resume_all();
+    grpc_channel *const lost = rig.client.channel;
+    grpc_channel_destroy(lost); /* with the calls in flight */
+    for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++) {
+        rpc_cancel(&rpcs[i]);
+        rpc_end(&rpcs[i]);
     }
+    ck_assert(wait_until(freed_reached, 4));
+    front_rig_wait_live(&rig, 0);
+    wake_all();
+    struct rpc_client again;
+    rpc_client_open(&again, front_port(rig.front));
+    rig.client.channel = again.channel;
+    grpc_completion_queue_shutdown(rig.client.cq);
+    while (
+        grpc_completion_queue_next(rig.client.cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type !=
+        GRPC_QUEUE_SHUTDOWN)
+        continue;
+    grpc_completion_queue_destroy(rig.client.cq);
+    rig.client.cq = again.cq;
+    check_echo("/toy.Toys/Echo", 10);
+}
 END_TEST
 
 /* ---- memory */
 
 START_TEST(streams_go_on_while_first_messages_have_used_up_their_half)
-    {
-        stop_server();
-        start_with(&(struct front_rig_limits){.request_memory_bytes = 8192, .max_calls = 1000});
-        struct rpc leader;
-        begin_sent(&leader, sum.path, "x", 1);
-        while (ended_with(SUM, STATUS_OK) == 0 &&
-               metrics_get(&rig.metrics, METRIC_BUDGET_USED) == 0)
-            usleep(500);
-        usleep(20000); /* its first message is handled */
+{
+    stop_server();
+    start_with(&(struct front_rig_limits){.request_memory_bytes = 8192, .max_calls = 1000});
+    struct rpc leader;
+    begin_sent(&leader, sum.path, "x", 1);
+    while (ended_with(SUM, STATUS_OK) == 0 && metrics_get(&rig.metrics, METRIC_BUDGET_USED) == 0)
+        usleep(500);
+    usleep(20000); /* its first message is handled */
 
-        static uint8_t block[100000];
-        struct rpc holder;
-        begin_sent(&holder, hold.path, block, sizeof(block));
-        ck_assert(wait_until(held_reached, 1));
-        struct rpc waiting;
-        begin_sent(&waiting, echo.path, "x", 1);
-        ck_assert(!rpc_wait_ended(&waiting, 50));
+    static uint8_t block[100000];
+    struct rpc holder;
+    begin_sent(&holder, hold.path, block, sizeof(block));
+    ck_assert(wait_until(held_reached, 1));
+    struct rpc waiting;
+    begin_sent(&waiting, echo.path, "x", 1);
+    ck_assert(!rpc_wait_ended(&waiting, 50));
 
-        for (int i = 0; i < 20; i++)
-            ck_assert(rpc_send(&leader, bytes_of(block, sizeof(block))));
-        ck_assert(rpc_half_close(&leader));
-        ck_assert_uint_eq(take_number(&leader), 20 * sizeof(block) + 1);
-        ck_assert_int_eq(rpc_end(&leader), GRPC_STATUS_OK);
+    for (int i = 0; i < 20; i++)
+        ck_assert(rpc_send(&leader, bytes_of(block, sizeof(block))));
+    ck_assert(rpc_half_close(&leader));
+    ck_assert_uint_eq(take_number(&leader), 20 * sizeof(block) + 1);
+    ck_assert_int_eq(rpc_end(&leader), GRPC_STATUS_OK);
 
-        ck_assert(!rpc_wait_ended(&waiting, 10));
-        open_gate();
-        ck_assert_int_eq(rpc_end(&waiting), GRPC_STATUS_OK);
-        ck_assert_int_eq(rpc_end(&holder), GRPC_STATUS_OK);
-    }
+    ck_assert(!rpc_wait_ended(&waiting, 10));
+    open_gate();
+    ck_assert_int_eq(rpc_end(&waiting), GRPC_STATUS_OK);
+    ck_assert_int_eq(rpc_end(&holder), GRPC_STATUS_OK);
+}
 END_TEST
 
 /* ---- a client that speaks HTTP/2 by hand */
@@ -1040,40 +1039,40 @@ static bool ended_reached(int series_and_code)
 }
 
 START_TEST(message_that_is_cut_short_by_the_end_of_its_stream_is_not_taken_for_one)
-    {
-        const int fd = raw_call(heavy.path, 50, END_STREAM);
-        ck_assert(wait_until(ended_reached, HEAVY * 100 + STATUS_INVALID_ARGUMENT));
-        ck_assert(wait_until(freed_reached, 1));
-        close(fd);
-        front_rig_wait_live(&rig, 0);
-        ck_assert_uint_eq(ended_with(HEAVY, STATUS_OK), 0);
-    }
+{
+    const int fd = raw_call(heavy.path, 50, END_STREAM);
+    ck_assert(wait_until(ended_reached, HEAVY * 100 + STATUS_INVALID_ARGUMENT));
+    ck_assert(wait_until(freed_reached, 1));
+    close(fd);
+    front_rig_wait_live(&rig, 0);
+    ck_assert_uint_eq(ended_with(HEAVY, STATUS_OK), 0);
+}
 END_TEST
 
 START_TEST(message_that_is_cut_short_by_the_end_of_its_connection_is_a_cancellation)
-    {
-        const int fd = raw_call(sum.path, 50, 0);
-        front_rig_wait_live(&rig, 1);
-        close(fd);
-        ck_assert(wait_until(ended_reached, SUM * 100 + STATUS_CANCELLED));
-        ck_assert(wait_until(freed_reached, 1));
-        front_rig_wait_live(&rig, 0);
-        ck_assert_int_eq(atomic_load(&toys.half_closed), 0);
-    }
+{
+    const int fd = raw_call(sum.path, 50, 0);
+    front_rig_wait_live(&rig, 1);
+    close(fd);
+    ck_assert(wait_until(ended_reached, SUM * 100 + STATUS_CANCELLED));
+    ck_assert(wait_until(freed_reached, 1));
+    front_rig_wait_live(&rig, 0);
+    ck_assert_int_eq(atomic_load(&toys.half_closed), 0);
+}
 END_TEST
 
 START_TEST(junk_on_the_port_hurts_nobody)
-    {
-        static const char *const junk[] = {
-            "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff"};
-        for (size_t i = 0; i < ARRAY_LENGTH(junk); i++) {
-            const int fd = raw_connect();
-            ck_assert_int_eq(write(fd, junk[i], strlen(junk[i])), (ssize_t)strlen(junk[i]));
-            close(fd);
-        }
-        check_echo("/toy.Toys/Echo", 100);
+{
+    static const char *const junk[] = {
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff"};
+    for (size_t i = 0; i < ARRAY_LENGTH(junk); i++) {
+        const int fd = raw_connect();
+        ck_assert_int_eq(write(fd, junk[i], strlen(junk[i])), (ssize_t)strlen(junk[i]));
+        close(fd);
     }
+    check_echo("/toy.Toys/Echo", 100);
+}
 END_TEST
 
 /* ---- many at once */
@@ -1129,114 +1128,114 @@ static void stir(void *argument)
 }
 
 START_TEST(thousands_of_calls_cancelled_at_random_leave_nothing)
-    {
-        enum { STORMERS = 3, ROUNDS = 500 };
-        _Atomic bool done = false;
-        struct stormer stormers[STORMERS] = {0};
-        struct thread stirrer = {0};
-        ck_assert(thread_start(&stirrer, "stir", 0, stir, &done, &unused));
-        for (int i = 0; i < STORMERS; i++) {
-            stormers[i].seed = (unsigned int)(i + 1) * 7919;
-            stormers[i].rounds = ROUNDS;
-            ck_assert(thread_start(&stormers[i].thread, "storm", 0, storm, &stormers[i], &unused));
-        }
-        for (int i = 0; i < STORMERS; i++)
-            thread_join(&stormers[i].thread);
-        front_rig_wait_live(&rig, 0);
-        atomic_store(&done, true);
-        thread_join(&stirrer);
-        check_echo("/toy.Toys/Echo", 100);
+{
+    enum { STORMERS = 3, ROUNDS = 500 };
+    _Atomic bool done = false;
+    struct stormer stormers[STORMERS] = {0};
+    struct thread stirrer = {0};
+    ck_assert(thread_start(&stirrer, "stir", 0, stir, &done, &unused));
+    for (int i = 0; i < STORMERS; i++) {
+        stormers[i].seed = (unsigned int)(i + 1) * 7919;
+        stormers[i].rounds = ROUNDS;
+        ck_assert(thread_start(&stormers[i].thread, "storm", 0, storm, &stormers[i], &unused));
     }
+    for (int i = 0; i < STORMERS; i++)
+        thread_join(&stormers[i].thread);
+    front_rig_wait_live(&rig, 0);
+    atomic_store(&done, true);
+    thread_join(&stirrer);
+    check_echo("/toy.Toys/Echo", 100);
+}
 END_TEST
 
 START_TEST(wakes_and_cancellations_that_cross_resume_a_call_once)
-    {
-        enum { ROUNDS = 300 };
-        for (int i = 0; i < ROUNDS; i++) {
-            struct rpc rpc;
-            begin_sent(&rpc, park.path, "x", 1);
-            ck_assert(wait_until(parked_reached, 1));
-            if (i % 3 != 0)
-                rpc_cancel(&rpc);
-            wake_all();
-            if (i % 3 == 0)
-                rpc_cancel(&rpc);
-            rpc_end(&rpc);
-            ck_assert(wait_until(freed_reached, i + 1));
-            ck_assert_int_eq(atomic_load(&toys.resumed), i + 1);
-        }
+{
+    enum { ROUNDS = 300 };
+    for (int i = 0; i < ROUNDS; i++) {
+        struct rpc rpc;
+        begin_sent(&rpc, park.path, "x", 1);
+        ck_assert(wait_until(parked_reached, 1));
+        if (i % 3 != 0)
+            rpc_cancel(&rpc);
+        wake_all();
+        if (i % 3 == 0)
+            rpc_cancel(&rpc);
+        rpc_end(&rpc);
+        ck_assert(wait_until(freed_reached, i + 1));
+        ck_assert_int_eq(atomic_load(&toys.resumed), i + 1);
     }
+}
 END_TEST
 
 /* ---- stopping */
 
 START_TEST(drain_lets_calls_end_within_their_time_and_refuses_new_ones)
-    {
-        struct rpc rpc;
-        begin_sent(&rpc, hold.path, "x", 1);
-        ck_assert(wait_until(held_reached, 1));
-        struct thread opener = {0};
-        ck_assert(thread_start(&opener, "open", 0, (void (*)(void *))(void (*)(void))open_gate,
-                               NULL, &unused));
-        front_drain(rig.front, 20 * NS_PER_S);
-        thread_join(&opener);
-        ck_assert_uint_eq(take_number(&rpc), 1);
-        ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
-        ck_assert_int_eq(ask(echo.path, "x", 1, NULL), GRPC_STATUS_UNAVAILABLE);
-        rpc_client_close(&rig.client);
-        front_rig_dismantle(&rig);
-    }
+{
+    struct rpc rpc;
+    begin_sent(&rpc, hold.path, "x", 1);
+    ck_assert(wait_until(held_reached, 1));
+    struct thread opener = {0};
+    ck_assert(thread_start(&opener, "open", 0, (void (*)(void *))(void (*)(void))open_gate, NULL,
+                           &unused));
+    front_drain(rig.front, 20 * NS_PER_S);
+    thread_join(&opener);
+    ck_assert_uint_eq(take_number(&rpc), 1);
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+    ck_assert_int_eq(ask(echo.path, "x", 1, NULL), GRPC_STATUS_UNAVAILABLE);
+    rpc_client_close(&rig.client);
+    front_rig_dismantle(&rig);
+}
 END_TEST
 
 START_TEST(drain_cancels_what_does_not_end_and_does_not_wait_for_idle_clients)
-    {
-        const struct count_request asked = {.messages = 100000, .bytes = 10000};
-        struct rpc rpcs[3];
-        begin_sent(&rpcs[0], park.path, "x", 1);
-        begin_sent(&rpcs[1], sum.path, "x", 1);
-        begin_sent(&rpcs[2], count.path, &asked, sizeof(asked));
-        ck_assert(wait_until(parked_reached, 1));
-        ck_assert(wait_until(sent_reached, 1));
-        front_rig_wait_live(&rig, 3);
-        const int idle = raw_connect();
-        const int64_t before_ns = clock_monotonic_ns(clock_real());
-        front_drain(rig.front, 100 * (int64_t)NS_PER_MS);
-        ck_assert_int_lt(clock_monotonic_ns(clock_real()) - before_ns, 5 * NS_PER_S);
-        ck_assert_int_eq(atomic_load(&toys.resumed_cancelled), 1);
-        ck_assert_int_eq(atomic_load(&toys.freed), 3);
-        for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++) {
-            const grpc_status_code code = rpc_end(&rpcs[i]);
-            ck_assert(code == GRPC_STATUS_UNAVAILABLE || code == GRPC_STATUS_CANCELLED);
-        }
-        close(idle);
-        wake_all();
-        rpc_client_close(&rig.client);
-        front_rig_dismantle(&rig);
+{
+    const struct count_request asked = {.messages = 100000, .bytes = 10000};
+    struct rpc rpcs[3];
+    begin_sent(&rpcs[0], park.path, "x", 1);
+    begin_sent(&rpcs[1], sum.path, "x", 1);
+    begin_sent(&rpcs[2], count.path, &asked, sizeof(asked));
+    ck_assert(wait_until(parked_reached, 1));
+    ck_assert(wait_until(sent_reached, 1));
+    front_rig_wait_live(&rig, 3);
+    const int idle = raw_connect();
+    const int64_t before_ns = clock_monotonic_ns(clock_real());
+    front_drain(rig.front, 100 * (int64_t)NS_PER_MS);
+    ck_assert_int_lt(clock_monotonic_ns(clock_real()) - before_ns, 5 * NS_PER_S);
+    ck_assert_int_eq(atomic_load(&toys.resumed_cancelled), 1);
+    ck_assert_int_eq(atomic_load(&toys.freed), 3);
+    for (size_t i = 0; i < ARRAY_LENGTH(rpcs); i++) {
+        const grpc_status_code code = rpc_end(&rpcs[i]);
+        ck_assert(code == GRPC_STATUS_UNAVAILABLE || code == GRPC_STATUS_CANCELLED);
     }
+    close(idle);
+    wake_all();
+    rpc_client_close(&rig.client);
+    front_rig_dismantle(&rig);
+}
 END_TEST
 
 START_TEST(taken_address_is_told_by_its_name_and_reason)
-    {
-        char address[64];
-        char *const listen[] = {address};
-        snprintf(address, sizeof(address), "127.0.0.1:%d", front_port(rig.front));
-        struct status status = {0};
-        struct front *second = NULL;
-        const struct front_config config = {.server = &rig.server,
-                                            .metrics = &rig.metrics,
-                                            .methods = methods,
-                                            .methods_count = ARRAY_LENGTH(methods),
-                                            .listen = listen,
-                                            .listen_count = 1,
-                                            .grpc_memory_bytes = GIB,
-                                            .max_calls = 10,
-                                            .max_streams = 10,
-                                            .keepalive_ns = NS_PER_S};
-        ck_assert(!front_new(&config, &second, &status));
-        ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
-        ck_assert_ptr_nonnull(strstr(status.message, address));
-        ck_assert_ptr_nonnull(strstr(status.message, "Address already in use"));
-    }
+{
+    char address[64];
+    char *const listen[] = {address};
+    snprintf(address, sizeof(address), "127.0.0.1:%d", front_port(rig.front));
+    struct status status = {0};
+    struct front *second = NULL;
+    const struct front_config config = {.server = &rig.server,
+                                        .metrics = &rig.metrics,
+                                        .methods = methods,
+                                        .methods_count = ARRAY_LENGTH(methods),
+                                        .listen = listen,
+                                        .listen_count = 1,
+                                        .grpc_memory_bytes = GIB,
+                                        .max_calls = 10,
+                                        .max_streams = 10,
+                                        .keepalive_ns = NS_PER_S};
+    ck_assert(!front_new(&config, &second, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(status.message, address));
+    ck_assert_ptr_nonnull(strstr(status.message, "Address already in use"));
+}
 END_TEST
 
 int main(void)

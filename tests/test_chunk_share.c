@@ -121,92 +121,92 @@ static int64_t appended(void)
 static const int64_t one_copy_max = BLOB_BYTES + 8 * 4096;
 
 START_TEST(chunk_share_has_writers_in_step_write_each_chunk_once)
-    {
-        struct blob_writer *writers[WRITERS];
+{
+    struct blob_writer *writers[WRITERS];
+    for (int i = 0; i < WRITERS; i++)
+        writers[i] = writer_new();
+    for (size_t end = 0; end < BLOB_BYTES; end += 300000)
         for (int i = 0; i < WRITERS; i++)
-            writers[i] = writer_new();
-        for (size_t end = 0; end < BLOB_BYTES; end += 300000)
-            for (int i = 0; i < WRITERS; i++)
-                add_to(writers[i], end, 70000);
-        for (int i = 0; i < WRITERS; i++) {
-            add_to(writers[i], BLOB_BYTES, 70000);
-            finish_and_check(writers[i]);
-        }
-        ck_assert_int_le(appended(), one_copy_max);
+            add_to(writers[i], end, 70000);
+    for (int i = 0; i < WRITERS; i++) {
+        add_to(writers[i], BLOB_BYTES, 70000);
+        finish_and_check(writers[i]);
     }
+    ck_assert_int_le(appended(), one_copy_max);
+}
 END_TEST
 
 START_TEST(chunk_share_gives_a_late_writer_what_is_there)
-    {
-        struct blob_writer *const first = writer_new();
-        add_to(first, 4 * MIB, 100000);
-        blob_writer_free(first); /* its client is gone */
-        struct blob_writer *const second = writer_new();
-        add_to(second, BLOB_BYTES, 333333);
-        finish_and_check(second);
-        ck_assert_int_le(appended(), one_copy_max);
-    }
+{
+    struct blob_writer *const first = writer_new();
+    add_to(first, 4 * MIB, 100000);
+    blob_writer_free(first); /* its client is gone */
+    struct blob_writer *const second = writer_new();
+    add_to(second, BLOB_BYTES, 333333);
+    finish_and_check(second);
+    ck_assert_int_le(appended(), one_copy_max);
+}
 END_TEST
 
 START_TEST(chunk_share_is_in_step_again_after_a_writer_was_parked)
-    {
-        struct blob_writer *const first = writer_new();
-        struct blob_writer *const second = writer_new();
-        add_to(first, BLOB_BYTES, 100000);
-        add_to(second, MIB / 2, 100000);
-        ck_assert(blob_writer_park(second, &status));
-        add_to(second, 2 * MIB + MIB / 2, 100000);
-        ck_assert(blob_writer_park(second, &status));
-        add_to(second, BLOB_BYTES, 100000);
-        finish_and_check(first);
-        finish_and_check(second);
-        ck_assert_int_le(appended(), one_copy_max + 2 * (int64_t)(MIB + 8192));
-    }
+{
+    struct blob_writer *const first = writer_new();
+    struct blob_writer *const second = writer_new();
+    add_to(first, BLOB_BYTES, 100000);
+    add_to(second, MIB / 2, 100000);
+    ck_assert(blob_writer_park(second, &status));
+    add_to(second, 2 * MIB + MIB / 2, 100000);
+    ck_assert(blob_writer_park(second, &status));
+    add_to(second, BLOB_BYTES, 100000);
+    finish_and_check(first);
+    finish_and_check(second);
+    ck_assert_int_le(appended(), one_copy_max + 2 * (int64_t)(MIB + 8192));
+}
 END_TEST
 
 /* It is right up to one byte, and then again; wherever that byte is. */
 START_TEST(chunk_share_never_mixes_bytes_of_writers_that_differ)
-    {
-        static const size_t wrong_at[] = {0, 700000, MIB - 1, MIB, 3 * MIB + 5, BLOB_BYTES - 1};
-        for (size_t i = 0; i < ARRAY_LENGTH(wrong_at); i++) {
-            struct blob_writer *const bad = writer_new();
-            struct blob_writer *const good = writer_new();
-            for (size_t end = 0; end <= BLOB_BYTES; end += 200000) {
-                blob[wrong_at[i]] ^= 1;
-                add_to(bad, end, 200000);
-                blob[wrong_at[i]] ^= 1;
-                add_to(good, end, 200000);
-            }
+{
+    static const size_t wrong_at[] = {0, 700000, MIB - 1, MIB, 3 * MIB + 5, BLOB_BYTES - 1};
+    for (size_t i = 0; i < ARRAY_LENGTH(wrong_at); i++) {
+        struct blob_writer *const bad = writer_new();
+        struct blob_writer *const good = writer_new();
+        for (size_t end = 0; end <= BLOB_BYTES; end += 200000) {
             blob[wrong_at[i]] ^= 1;
-            add_to(bad, BLOB_BYTES, 200000);
+            add_to(bad, end, 200000);
             blob[wrong_at[i]] ^= 1;
-            struct record *record;
-            enum lane lane;
-            ck_assert(!blob_writer_finish(bad, &record, &lane, &status));
-            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-            blob_writer_free(bad);
-            add_to(good, BLOB_BYTES, 200000);
-            finish_and_check(good);
+            add_to(good, end, 200000);
         }
+        blob[wrong_at[i]] ^= 1;
+        add_to(bad, BLOB_BYTES, 200000);
+        blob[wrong_at[i]] ^= 1;
+        struct record *record;
+        enum lane lane;
+        ck_assert(!blob_writer_finish(bad, &record, &lane, &status));
+        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+        blob_writer_free(bad);
+        add_to(good, BLOB_BYTES, 200000);
+        finish_and_check(good);
     }
+}
 END_TEST
 
 START_TEST(chunk_share_keeps_two_kinds_of_bytes_apart_without_writing_each_again)
-    {
-        struct blob_writer *writers[WRITERS];
-        for (int i = 0; i < WRITERS; i++) {
-            writers[i] = writer_new();
-            blob[5] ^= i % 2 == 0 ? 0 : 1;
-            add_to(writers[i], 5 * MIB, 100000);
-            blob[5] ^= i % 2 == 0 ? 0 : 1;
-        }
-        ck_assert_int_le(appended(), 2 * one_copy_max);
-        for (int i = 0; i < WRITERS; i += 2) {
-            add_to(writers[i], BLOB_BYTES, 100000);
-            finish_and_check(writers[i]);
-            blob_writer_free(writers[i + 1]);
-        }
+{
+    struct blob_writer *writers[WRITERS];
+    for (int i = 0; i < WRITERS; i++) {
+        writers[i] = writer_new();
+        blob[5] ^= i % 2 == 0 ? 0 : 1;
+        add_to(writers[i], 5 * MIB, 100000);
+        blob[5] ^= i % 2 == 0 ? 0 : 1;
     }
+    ck_assert_int_le(appended(), 2 * one_copy_max);
+    for (int i = 0; i < WRITERS; i += 2) {
+        add_to(writers[i], BLOB_BYTES, 100000);
+        finish_and_check(writers[i]);
+        blob_writer_free(writers[i + 1]);
+    }
+}
 END_TEST
 
 static void write_all(void *argument)
@@ -221,18 +221,18 @@ static void write_all(void *argument)
 }
 
 START_TEST(chunk_share_writes_once_what_threads_come_to_together)
-    {
-        struct thread threads[WRITERS] = {0};
-        for (int i = 0; i < WRITERS; i++)
-            ck_assert(thread_start(&threads[i], "writer", 0, write_all, NULL, &status));
-        for (int i = 0; i < WRITERS; i++)
-            thread_join(&threads[i]);
-        ck_assert_int_le(appended(), one_copy_max);
-        struct blob_writer *const late = writer_new();
-        add_to(late, BLOB_BYTES, 999999);
-        finish_and_check(late);
-        ck_assert_int_le(appended(), one_copy_max);
-    }
+{
+    struct thread threads[WRITERS] = {0};
+    for (int i = 0; i < WRITERS; i++)
+        ck_assert(thread_start(&threads[i], "writer", 0, write_all, NULL, &status));
+    for (int i = 0; i < WRITERS; i++)
+        thread_join(&threads[i]);
+    ck_assert_int_le(appended(), one_copy_max);
+    struct blob_writer *const late = writer_new();
+    add_to(late, BLOB_BYTES, 999999);
+    finish_and_check(late);
+    ck_assert_int_le(appended(), one_copy_max);
+}
 END_TEST
 
 int main(void)

@@ -78,70 +78,69 @@ static grpc_status_code stat_all(digest_message *const *digests,
 }
 
 START_TEST(stat_tells_where_each_blob_lies_in_the_order_asked)
-    {
-        static uint8_t block[3 << 20];
-        char hex[4][HEX_BYTES];
-        struct digest empty;
-        struct digest absent;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, (struct bytes){0}, &empty);
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string("never stored"), &absent);
-        const struct digest small = real_store_put(&real, bytes_of_string("small"));
-        const struct digest large = real_store_put(&real, bytes_of(block, sizeof(block)));
-        digest_message asked[] = {message_of(&large, hex[0]), message_of(&absent, hex[1]),
-                                  message_of(&empty, hex[2]), message_of(&small, hex[3])};
-        digest_message *const pointers[] = {&asked[0], &asked[1], &asked[2], &asked[3]};
+{
+    static uint8_t block[3 << 20];
+    char hex[4][HEX_BYTES];
+    struct digest empty;
+    struct digest absent;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, (struct bytes){0}, &empty);
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string("never stored"), &absent);
+    const struct digest small = real_store_put(&real, bytes_of_string("small"));
+    const struct digest large = real_store_put(&real, bytes_of(block, sizeof(block)));
+    digest_message asked[] = {message_of(&large, hex[0]), message_of(&absent, hex[1]),
+                              message_of(&empty, hex[2]), message_of(&small, hex[3])};
+    digest_message *const pointers[] = {&asked[0], &asked[1], &asked[2], &asked[3]};
 
-        stat_response *response;
-        ck_assert_int_eq(stat_all(pointers, ARRAY_LENGTH(pointers), &response), GRPC_STATUS_OK);
-        ASSERT(response != NULL);
-        ck_assert_uint_eq(response->n_places, ARRAY_LENGTH(asked));
-        for (size_t i = 0; i < ARRAY_LENGTH(asked); i++)
-            ck_assert_str_eq(response->places[i]->digest->hash, hex[i]);
-        const Varve__V1__BlobPlace *const *const places =
-            (const Varve__V1__BlobPlace *const *)response->places;
-        ck_assert(places[0]->present && !places[1]->present && places[2]->present &&
-                  places[3]->present);
-        ck_assert_int_eq((int)places[0]->lane, VARVE__V1__LANE__LANE_LARGE);
-        ck_assert_int_eq((int)places[1]->lane, VARVE__V1__LANE__LANE_UNSPECIFIED);
-        ck_assert_int_eq((int)places[2]->lane, VARVE__V1__LANE__LANE_UNSPECIFIED);
-        ck_assert_int_eq((int)places[3]->lane, VARVE__V1__LANE__LANE_SMALL);
-        ck_assert_uint_eq(places[0]->stored_bytes, sizeof(block));
-        ck_assert_uint_eq(places[1]->stored_bytes, 0);
-        ck_assert_uint_eq(places[3]->stored_bytes, 5);
-        ck_assert_uint_gt(places[0]->segment, 0);
-        ck_assert_uint_gt(places[3]->segment, 0);
-        ck_assert_uint_ne(places[0]->segment, places[3]->segment);
-        ck_assert_uint_eq(places[3]->offset % RECORD_ALIGNMENT_BYTES, 0);
-        varve__v1__stat_response__free_unpacked(response, NULL);
-    }
+    stat_response *response;
+    ck_assert_int_eq(stat_all(pointers, ARRAY_LENGTH(pointers), &response), GRPC_STATUS_OK);
+    ASSERT(response != NULL);
+    ck_assert_uint_eq(response->n_places, ARRAY_LENGTH(asked));
+    for (size_t i = 0; i < ARRAY_LENGTH(asked); i++)
+        ck_assert_str_eq(response->places[i]->digest->hash, hex[i]);
+    const Varve__V1__BlobPlace *const *const places =
+        (const Varve__V1__BlobPlace *const *)response->places;
+    ck_assert(places[0]->present && !places[1]->present && places[2]->present &&
+              places[3]->present);
+    ck_assert_int_eq((int)places[0]->lane, VARVE__V1__LANE__LANE_LARGE);
+    ck_assert_int_eq((int)places[1]->lane, VARVE__V1__LANE__LANE_UNSPECIFIED);
+    ck_assert_int_eq((int)places[2]->lane, VARVE__V1__LANE__LANE_UNSPECIFIED);
+    ck_assert_int_eq((int)places[3]->lane, VARVE__V1__LANE__LANE_SMALL);
+    ck_assert_uint_eq(places[0]->stored_bytes, sizeof(block));
+    ck_assert_uint_eq(places[1]->stored_bytes, 0);
+    ck_assert_uint_eq(places[3]->stored_bytes, 5);
+    ck_assert_uint_gt(places[0]->segment, 0);
+    ck_assert_uint_gt(places[3]->segment, 0);
+    ck_assert_uint_ne(places[0]->segment, places[3]->segment);
+    ck_assert_uint_eq(places[3]->offset % RECORD_ALIGNMENT_BYTES, 0);
+    varve__v1__stat_response__free_unpacked(response, NULL);
+}
 END_TEST
 
 START_TEST(stat_refuses_what_is_no_digest_and_too_many)
-    {
-        digest_message damaged = BUILD__BAZEL__REMOTE__EXECUTION__V2__DIGEST__INIT;
-        digest_message *const one[] = {&damaged};
-        static char hash[] = "abc";
-        damaged.hash = hash;
-        stat_response *response;
-        ck_assert_int_eq(stat_all(one, 1, &response), GRPC_STATUS_INVALID_ARGUMENT);
+{
+    digest_message damaged = BUILD__BAZEL__REMOTE__EXECUTION__V2__DIGEST__INIT;
+    digest_message *const one[] = {&damaged};
+    static char hash[] = "abc";
+    damaged.hash = hash;
+    stat_response *response;
+    ck_assert_int_eq(stat_all(one, 1, &response), GRPC_STATUS_INVALID_ARGUMENT);
 
-        enum { MANY = 60000 };
-        char hex[HEX_BYTES];
-        struct digest absent;
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string("never stored"), &absent);
-        digest_message asked = message_of(&absent, hex);
-        digest_message **const many = calloc(MANY, sizeof(*many));
-        for (size_t i = 0; i < MANY; i++)
-            many[i] = &asked;
-        ck_assert_int_eq(stat_all(many, MANY, &response), GRPC_STATUS_INVALID_ARGUMENT);
-        ck_assert_ptr_nonnull(strstr(text, "60000"));
-        ck_assert_int_eq(stat_all(many, 25000, &response),
-                         GRPC_STATUS_OK); /* and its answer fits */
-        ASSERT(response != NULL);
-        ck_assert_uint_eq(response->n_places, 25000);
-        varve__v1__stat_response__free_unpacked(response, NULL);
-        free(many);
-    }
+    enum { MANY = 60000 };
+    char hex[HEX_BYTES];
+    struct digest absent;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string("never stored"), &absent);
+    digest_message asked = message_of(&absent, hex);
+    digest_message **const many = calloc(MANY, sizeof(*many));
+    for (size_t i = 0; i < MANY; i++)
+        many[i] = &asked;
+    ck_assert_int_eq(stat_all(many, MANY, &response), GRPC_STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(text, "60000"));
+    ck_assert_int_eq(stat_all(many, 25000, &response), GRPC_STATUS_OK); /* and its answer fits */
+    ASSERT(response != NULL);
+    ck_assert_uint_eq(response->n_places, 25000);
+    varve__v1__stat_response__free_unpacked(response, NULL);
+    free(many);
+}
 END_TEST
 
 static status_response *ask_status(void)
@@ -158,30 +157,30 @@ static status_response *ask_status(void)
 }
 
 START_TEST(status_counts_what_was_written_and_is_durable)
-    {
-        status_response *response = ask_status();
-        ck_assert_uint_eq(response->n_lanes, LANE_COUNT);
-        const uint64_t before = response->lanes[LANE_SMALL]->durable_seq;
-        const uint64_t entries = response->index_entries;
-        varve__v1__status_response__free_unpacked(response, NULL);
-        for (int i = 0; i < 5; i++)
-            real_store_put(&real, bytes_of(&i, sizeof(i)));
+{
+    status_response *response = ask_status();
+    ck_assert_uint_eq(response->n_lanes, LANE_COUNT);
+    const uint64_t before = response->lanes[LANE_SMALL]->durable_seq;
+    const uint64_t entries = response->index_entries;
+    varve__v1__status_response__free_unpacked(response, NULL);
+    for (int i = 0; i < 5; i++)
+        real_store_put(&real, bytes_of(&i, sizeof(i)));
 
-        response = ask_status();
-        ck_assert_str_eq(response->version, VARVE_VERSION);
-        ck_assert_int_eq((int)response->state, VARVE__V1__STATUS_RESPONSE__STATE__STATE_SERVING);
-        ck_assert_int_eq(response->read_only, 0);
-        ck_assert_str_eq(response->read_only_reason, "");
-        ck_assert_uint_eq(response->lanes[LANE_SMALL]->durable_seq, before + 5);
-        ck_assert_uint_eq(response->lanes[LANE_SMALL]->pending_seq, before + 5);
-        ck_assert_uint_ge(response->lanes[LANE_SMALL]->segments, 1);
-        ck_assert_uint_ge(response->lanes[LANE_SMALL]->bytes, SEGMENT_HEADER_BYTES);
-        ck_assert_uint_eq(response->index_entries, entries + 5);
-        ck_assert_uint_ge(response->uptime_seconds, 90);
-        ck_assert_uint_gt(response->data_total_bytes, response->data_free_bytes);
-        ck_assert_uint_gt(response->data_free_bytes, 0);
-        varve__v1__status_response__free_unpacked(response, NULL);
-    }
+    response = ask_status();
+    ck_assert_str_eq(response->version, VARVE_VERSION);
+    ck_assert_int_eq((int)response->state, VARVE__V1__STATUS_RESPONSE__STATE__STATE_SERVING);
+    ck_assert_int_eq(response->read_only, 0);
+    ck_assert_str_eq(response->read_only_reason, "");
+    ck_assert_uint_eq(response->lanes[LANE_SMALL]->durable_seq, before + 5);
+    ck_assert_uint_eq(response->lanes[LANE_SMALL]->pending_seq, before + 5);
+    ck_assert_uint_ge(response->lanes[LANE_SMALL]->segments, 1);
+    ck_assert_uint_ge(response->lanes[LANE_SMALL]->bytes, SEGMENT_HEADER_BYTES);
+    ck_assert_uint_eq(response->index_entries, entries + 5);
+    ck_assert_uint_ge(response->uptime_seconds, 90);
+    ck_assert_uint_gt(response->data_total_bytes, response->data_free_bytes);
+    ck_assert_uint_gt(response->data_free_bytes, 0);
+    varve__v1__status_response__free_unpacked(response, NULL);
+}
 END_TEST
 
 /* One record that is written, and how that ended. */
@@ -201,29 +200,28 @@ static void writing_done(struct ack *ack, const struct status *result)
 }
 
 START_TEST(status_says_why_nothing_is_written_any_more)
-    {
-        real_store_put(&real, bytes_of_string("kept")); /* there is a segment: what fails is its sync */
-        struct writing writing = {.payload = bytes_of_string("lost")};
-        writing.record = (struct record){.kind = RECORD_BLOB,
-                                         .payload = {.parts = &writing.payload, .count = 1},
-                                         .payload_bytes = writing.payload.length,
-                                         .payload_crc32c = crc32c(0, writing.payload)};
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, writing.payload, &writing.record.digest);
-        writing.request =
-            (struct commit_request){.record = &writing.record, .ack.done = writing_done};
-        atomic_store(&real.sync_errno, EIO);
-        commit_submit(durability_commit(real.durability, LANE_SMALL), &writing.request);
-        while (!atomic_load(&writing.done))
-            usleep(1000);
-        ck_assert_int_ne(writing.code, STATUS_OK);
+{
+    real_store_put(&real, bytes_of_string("kept")); /* there is a segment: what fails is its sync */
+    struct writing writing = {.payload = bytes_of_string("lost")};
+    writing.record = (struct record){.kind = RECORD_BLOB,
+                                     .payload = {.parts = &writing.payload, .count = 1},
+                                     .payload_bytes = writing.payload.length,
+                                     .payload_crc32c = crc32c(0, writing.payload)};
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, writing.payload, &writing.record.digest);
+    writing.request = (struct commit_request){.record = &writing.record, .ack.done = writing_done};
+    atomic_store(&real.sync_errno, EIO);
+    commit_submit(durability_commit(real.durability, LANE_SMALL), &writing.request);
+    while (!atomic_load(&writing.done))
+        usleep(1000);
+    ck_assert_int_ne(writing.code, STATUS_OK);
 
-        status_response *const response = ask_status();
-        ck_assert_int_eq(response->read_only, 1);
-        ck_assert_ptr_nonnull(strstr(response->read_only_reason, "Input/output error"));
-        ck_assert_uint_lt(response->lanes[LANE_SMALL]->durable_seq,
-                          response->lanes[LANE_SMALL]->pending_seq);
-        varve__v1__status_response__free_unpacked(response, NULL);
-    }
+    status_response *const response = ask_status();
+    ck_assert_int_eq(response->read_only, 1);
+    ck_assert_ptr_nonnull(strstr(response->read_only_reason, "Input/output error"));
+    ck_assert_uint_lt(response->lanes[LANE_SMALL]->durable_seq,
+                      response->lanes[LANE_SMALL]->pending_seq);
+    varve__v1__status_response__free_unpacked(response, NULL);
+}
 END_TEST
 
 int main(void)

@@ -328,8 +328,10 @@ START_TEST(a_directory_message_is_what_protobuf_c_makes_of_the_same_nodes)
     make_abc("d2/f");
     ck_assert_int_eq(symlink("/absolute/../target", in_tree("l1")), 0);
     ck_assert_int_eq(symlink("d1", in_tree("l0")), 0);
-    const struct tree_visitor keeper = {
-        .directory = keep_content, .content = keep_content, .file = drop_file, .problem = note_problem};
+    const struct tree_visitor keeper = {.directory = keep_content,
+                                        .content = keep_content,
+                                        .file = drop_file,
+                                        .problem = note_problem};
     struct digest root;
     struct tree_totals totals;
     struct status status = {0};
@@ -452,7 +454,8 @@ static bool push(struct digest *root, struct push_counts *counts, struct status 
 {
     struct capabilities capabilities;
     ck_assert_msg(capabilities_get(client, &capabilities, status), "%s", status->message);
-    return push_directory(client, &capabilities, directory.path, NULL, &observer, root, counts, status);
+    return push_directory(client, &capabilities, directory.path, NULL, &observer, root, counts,
+                          status);
 }
 
 /* Walks the tree again and asks for all of it. */
@@ -799,8 +802,8 @@ START_TEST(files_that_change_between_hashing_and_sending_are_named_and_nothing_f
     }
     struct digest root;
     struct push_counts counts;
-    ck_assert(
-        !push_directory(client, &capabilities, directory.path, NULL, &changer, &root, &counts, &status));
+    ck_assert(!push_directory(client, &capabilities, directory.path, NULL, &changer, &root, &counts,
+                              &status));
     ck_assert_ptr_nonnull(strstr(problems, "one: changed")); /* written over */
     ck_assert_ptr_nonnull(strstr(
         problems, "two: ")); /* replaced by another, which may have got the number of the old one */
@@ -833,9 +836,9 @@ START_TEST(a_wide_and_deep_tree_is_pushed_with_few_descriptors)
     const struct rlimit few = {.rlim_cur = (rlim_t)probe + 48, .rlim_max = (rlim_t)probe + 48};
     close(probe);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
-    ck_assert_msg(
-        push_directory(client, &capabilities, directory.path, NULL, &observer, &root, &counts, &status),
-        "%s\n%s", status.message, problems);
+    ck_assert_msg(push_directory(client, &capabilities, directory.path, NULL, &observer, &root,
+                                 &counts, &status),
+                  "%s\n%s", status.message, problems);
     ck_assert_uint_eq(count_absent(), 0);
     close_client();
     remove_deep(100);

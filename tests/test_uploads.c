@@ -135,393 +135,392 @@ static int64_t open_uploads(void)
 /* ---- resuming */
 
 START_TEST(uploads_are_kept_when_their_stream_goes_and_resumed_where_they_were)
-    {
-        struct player a, b;
-        open_at(&a, "u", 0);
-        turn(&a, 1500000);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        ck_assert_uint_eq(held("u"), 1500000);
-        open_at(&b, "u", 1500000);
-        enter(&b);
-        ck_assert_uint_eq(upload_held_bytes(&b.stream), 1500000);
-        ck_assert(add(&b, BLOB_BYTES - 1500000));
-        struct record *record;
-        enum lane lane;
-        ck_assert(blob_writer_finish(upload_writer(&b.stream), &record, &lane, &status));
-        upload_close(&b.stream, UPLOAD_STORED);
-        ck_assert_uint_eq(held("u"), 0);
-        ck_assert_int_eq(open_uploads(), 0);
-    }
+{
+    struct player a, b;
+    open_at(&a, "u", 0);
+    turn(&a, 1500000);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    ck_assert_uint_eq(held("u"), 1500000);
+    open_at(&b, "u", 1500000);
+    enter(&b);
+    ck_assert_uint_eq(upload_held_bytes(&b.stream), 1500000);
+    ck_assert(add(&b, BLOB_BYTES - 1500000));
+    struct record *record;
+    enum lane lane;
+    ck_assert(blob_writer_finish(upload_writer(&b.stream), &record, &lane, &status));
+    upload_close(&b.stream, UPLOAD_STORED);
+    ck_assert_uint_eq(held("u"), 0);
+    ck_assert_int_eq(open_uploads(), 0);
+}
 END_TEST
 
 START_TEST(uploads_refuse_an_offset_beyond_what_is_held_and_say_what_is)
-    {
-        struct player a, b;
-        ck_assert(!try_open(&b, "u", BLOB_BYTES, 1));
-        ck_assert_int_eq(status.code, STATUS_ABORTED);
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        ck_assert(!try_open(&b, "u", BLOB_BYTES, 1001));
-        ck_assert_int_eq(status.code, STATUS_ABORTED);
-        ck_assert_ptr_nonnull(strstr(status.message, "1000 bytes are held"));
-        /* It changed nothing for the one that is there. */
-        turn(&a, 1000);
-        ck_assert_uint_eq(held("u"), 2000);
-        upload_close(&a.stream, UPLOAD_DROP);
-    }
+{
+    struct player a, b;
+    ck_assert(!try_open(&b, "u", BLOB_BYTES, 1));
+    ck_assert_int_eq(status.code, STATUS_ABORTED);
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    ck_assert(!try_open(&b, "u", BLOB_BYTES, 1001));
+    ck_assert_int_eq(status.code, STATUS_ABORTED);
+    ck_assert_ptr_nonnull(strstr(status.message, "1000 bytes are held"));
+    /* It changed nothing for the one that is there. */
+    turn(&a, 1000);
+    ck_assert_uint_eq(held("u"), 2000);
+    upload_close(&a.stream, UPLOAD_DROP);
+}
 END_TEST
 
 START_TEST(uploads_are_found_by_instance_uuid_and_digest_together)
-    {
-        struct player a, b;
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        ck_assert_uint_eq(held("v"), 0);
-        struct resource_name name = name_of("u", BLOB_BYTES);
-        name.instance = bytes_of_string("");
-        ck_assert_uint_eq(upload_table_held_bytes(table, &name), 0);
-        name = name_of("u", BLOB_BYTES);
-        name.compressor = COMPRESSOR_ZSTD;
-        ck_assert_uint_eq(upload_table_held_bytes(table, &name), 0);
-        /* One uuid for another blob: nothing to do with the first. */
-        ck_assert(try_open(&b, "u", BLOB_BYTES - 1, 0));
-        turn(&b, 5000);
-        ck_assert_uint_eq(held("u"), 1000);
-        upload_close(&b.stream, UPLOAD_DROP);
-    }
+{
+    struct player a, b;
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    ck_assert_uint_eq(held("v"), 0);
+    struct resource_name name = name_of("u", BLOB_BYTES);
+    name.instance = bytes_of_string("");
+    ck_assert_uint_eq(upload_table_held_bytes(table, &name), 0);
+    name = name_of("u", BLOB_BYTES);
+    name.compressor = COMPRESSOR_ZSTD;
+    ck_assert_uint_eq(upload_table_held_bytes(table, &name), 0);
+    /* One uuid for another blob: nothing to do with the first. */
+    ck_assert(try_open(&b, "u", BLOB_BYTES - 1, 0));
+    turn(&b, 5000);
+    ck_assert_uint_eq(held("u"), 1000);
+    upload_close(&b.stream, UPLOAD_DROP);
+}
 END_TEST
 
 START_TEST(uploads_of_small_or_compressed_blobs_begin_again_at_0)
-    {
-        struct player a, b;
-        ck_assert(try_open(&a, "u", 1000, 0));
-        turn(&a, 500);
-        ck_assert(!try_open(&b, "u", 1000, 500));
-        ck_assert_int_eq(status.code, STATUS_ABORTED);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        ck_assert_int_eq(open_uploads(), 0);
+{
+    struct player a, b;
+    ck_assert(try_open(&a, "u", 1000, 0));
+    turn(&a, 500);
+    ck_assert(!try_open(&b, "u", 1000, 500));
+    ck_assert_int_eq(status.code, STATUS_ABORTED);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    ck_assert_int_eq(open_uploads(), 0);
 
-        struct resource_name name = name_of("u", BLOB_BYTES);
-        name.compressor = COMPRESSOR_ZSTD;
-        a = (struct player){.stream.wake = wake};
-        ck_assert(upload_open(table, &name, 0, &a.stream, &status));
-        turn(&a, 500);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        ck_assert_int_eq(open_uploads(), 0);
-    }
+    struct resource_name name = name_of("u", BLOB_BYTES);
+    name.compressor = COMPRESSOR_ZSTD;
+    a = (struct player){.stream.wake = wake};
+    ck_assert(upload_open(table, &name, 0, &a.stream, &status));
+    turn(&a, 500);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    ck_assert_int_eq(open_uploads(), 0);
+}
 END_TEST
 
 START_TEST(uploads_without_a_byte_are_not_kept)
-    {
-        struct player a;
-        open_at(&a, "u", 0);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        ck_assert_int_eq(open_uploads(), 0);
-    }
+{
+    struct player a;
+    open_at(&a, "u", 0);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    ck_assert_int_eq(open_uploads(), 0);
+}
 END_TEST
 
 START_TEST(uploads_expire_after_their_keep_time_and_not_before)
-    {
-        struct player a;
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        upload_table_step(table);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
-        clock_sim_advance(&sim, KEEP_NS - 1);
-        upload_table_step(table);
-        ck_assert_uint_eq(held("u"), 1000);
-        clock_sim_advance(&sim, 1);
-        upload_table_step(table);
-        ck_assert_uint_eq(held("u"), 0);
-        ck_assert_int_eq(open_uploads(), 0);
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_UPLOADS_EXPIRED), 1);
-    }
+{
+    struct player a;
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    upload_table_step(table);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
+    clock_sim_advance(&sim, KEEP_NS - 1);
+    upload_table_step(table);
+    ck_assert_uint_eq(held("u"), 1000);
+    clock_sim_advance(&sim, 1);
+    upload_table_step(table);
+    ck_assert_uint_eq(held("u"), 0);
+    ck_assert_int_eq(open_uploads(), 0);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_UPLOADS_EXPIRED), 1);
+}
 END_TEST
 
 /* ---- several streams of one name */
 
 START_TEST(uploads_that_are_taken_over_take_nothing_more_from_the_older_stream)
-    {
-        struct player a, b;
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        open_at(&b, "u", 1000);
-        expect_lost(&a, STATUS_ABORTED);
-        turn(&b, 1000);
-        upload_close(&a.stream, UPLOAD_DROP);
-        ck_assert_uint_eq(held("u"), 2000);
-        turn(&b, 1000);
-        upload_close(&b.stream, UPLOAD_KEEP);
-        ck_assert_uint_eq(held("u"), 3000);
-    }
+{
+    struct player a, b;
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    open_at(&b, "u", 1000);
+    expect_lost(&a, STATUS_ABORTED);
+    turn(&b, 1000);
+    upload_close(&a.stream, UPLOAD_DROP);
+    ck_assert_uint_eq(held("u"), 2000);
+    turn(&b, 1000);
+    upload_close(&b.stream, UPLOAD_KEEP);
+    ck_assert_uint_eq(held("u"), 3000);
+}
 END_TEST
 
 START_TEST(uploads_are_taken_over_only_when_the_older_streams_turn_ends)
-    {
-        struct player a, b, c;
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        enter(&a);
-        open_at(&b, "u", 500);
-        wait_for(&b);
-        open_at(&c, "u", 1000);
-        ck_assert_int_eq(b.woken, 1);
-        expect_lost(&b, STATUS_ABORTED);
-        upload_close(&b.stream, UPLOAD_KEEP);
-        wait_for(&c);
-        ck_assert(add(&a, 1000));
-        ck_assert_int_eq(c.woken, 0);
-        upload_leave(&a.stream);
-        ck_assert_int_eq(c.woken, 1);
-        enter(&c);
-        ck_assert_uint_eq(upload_held_bytes(&c.stream), 2000);
-        upload_leave(&c.stream);
-        expect_lost(&a, STATUS_ABORTED);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        upload_close(&c.stream, UPLOAD_KEEP);
-        ck_assert_uint_eq(held("u"), 2000);
-    }
+{
+    struct player a, b, c;
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    enter(&a);
+    open_at(&b, "u", 500);
+    wait_for(&b);
+    open_at(&c, "u", 1000);
+    ck_assert_int_eq(b.woken, 1);
+    expect_lost(&b, STATUS_ABORTED);
+    upload_close(&b.stream, UPLOAD_KEEP);
+    wait_for(&c);
+    ck_assert(add(&a, 1000));
+    ck_assert_int_eq(c.woken, 0);
+    upload_leave(&a.stream);
+    ck_assert_int_eq(c.woken, 1);
+    enter(&c);
+    ck_assert_uint_eq(upload_held_bytes(&c.stream), 2000);
+    upload_leave(&c.stream);
+    expect_lost(&a, STATUS_ABORTED);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    upload_close(&c.stream, UPLOAD_KEEP);
+    ck_assert_uint_eq(held("u"), 2000);
+}
 END_TEST
 
 START_TEST(uploads_that_end_under_a_successor_tell_it_to_begin_again)
-    {
-        struct player a, b;
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        enter(&a);
-        open_at(&b, "u", 1000);
-        wait_for(&b);
-        upload_close(&a.stream, UPLOAD_DROP);
-        ck_assert_int_eq(b.woken, 1);
-        expect_lost(&b, STATUS_ABORTED);
-        upload_close(&b.stream, UPLOAD_KEEP);
-        ck_assert_int_eq(open_uploads(), 0);
-    }
+{
+    struct player a, b;
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    enter(&a);
+    open_at(&b, "u", 1000);
+    wait_for(&b);
+    upload_close(&a.stream, UPLOAD_DROP);
+    ck_assert_int_eq(b.woken, 1);
+    expect_lost(&b, STATUS_ABORTED);
+    upload_close(&b.stream, UPLOAD_KEEP);
+    ck_assert_int_eq(open_uploads(), 0);
+}
 END_TEST
 
 START_TEST(uploads_that_are_left_inside_go_to_the_successor)
-    {
-        struct player a, b;
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        enter(&a);
-        open_at(&b, "u", 1000);
-        wait_for(&b);
-        upload_close(&a.stream, UPLOAD_KEEP);
-        ck_assert_int_eq(b.woken, 1);
-        turn(&b, 1000);
-        upload_close(&b.stream, UPLOAD_KEEP);
-        ck_assert_uint_eq(held("u"), 2000);
-    }
+{
+    struct player a, b;
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    enter(&a);
+    open_at(&b, "u", 1000);
+    wait_for(&b);
+    upload_close(&a.stream, UPLOAD_KEEP);
+    ck_assert_int_eq(b.woken, 1);
+    turn(&b, 1000);
+    upload_close(&b.stream, UPLOAD_KEEP);
+    ck_assert_uint_eq(held("u"), 2000);
+}
 END_TEST
 
 START_TEST(uploads_restarted_at_0_do_not_disturb_the_older_stream)
-    {
-        struct player a, b;
-        open_at(&a, "u", 0);
-        turn(&a, 2000);
-        open_at(&b, "u", 0);
-        ck_assert_uint_eq(held("u"), 0);
-        turn(&a, 1000);
-        clock_sim_advance(&sim, UPLOAD_GROUP_VERDICT_NS);
-        upload_table_step(table); /* a has moved little, b goes on by itself */
-        turn(&b, 300);
-        ck_assert_uint_eq(held("u"), 300);
-        turn(&a, 1000);
-        upload_close(&a.stream, UPLOAD_KEEP); /* has no name any more */
-        ck_assert_uint_eq(held("u"), 300);
-        upload_close(&b.stream, UPLOAD_KEEP);
-        ck_assert_int_eq(open_uploads(), 1);
-        open_at(&b, "u", 0); /* what was kept is dropped */
-        ck_assert_int_eq(open_uploads(), 1);
-        upload_close(&b.stream, UPLOAD_KEEP);
-        ck_assert_int_eq(open_uploads(), 0);
-    }
+{
+    struct player a, b;
+    open_at(&a, "u", 0);
+    turn(&a, 2000);
+    open_at(&b, "u", 0);
+    ck_assert_uint_eq(held("u"), 0);
+    turn(&a, 1000);
+    clock_sim_advance(&sim, UPLOAD_GROUP_VERDICT_NS);
+    upload_table_step(table); /* a has moved little, b goes on by itself */
+    turn(&b, 300);
+    ck_assert_uint_eq(held("u"), 300);
+    turn(&a, 1000);
+    upload_close(&a.stream, UPLOAD_KEEP); /* has no name any more */
+    ck_assert_uint_eq(held("u"), 300);
+    upload_close(&b.stream, UPLOAD_KEEP);
+    ck_assert_int_eq(open_uploads(), 1);
+    open_at(&b, "u", 0); /* what was kept is dropped */
+    ck_assert_int_eq(open_uploads(), 1);
+    upload_close(&b.stream, UPLOAD_KEEP);
+    ck_assert_int_eq(open_uploads(), 0);
+}
 END_TEST
 
 /* ---- idle */
 
 START_TEST(uploads_that_are_idle_give_their_buffer_back_and_go_on)
-    {
-        struct player a;
-        open_at(&a, "u", 0);
-        turn(&a, 1500000);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 1);
-        clock_sim_advance(&sim, UPLOADS_IDLE_NS - 1);
-        upload_table_step(table);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 1);
-        clock_sim_advance(&sim, 1);
-        upload_table_step(table);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
-        turn(&a, 1000);
-        clock_sim_advance(&sim, KEEP_NS * 10); /* a live stream's upload does not expire */
-        upload_table_step(table);
-        ck_assert_uint_eq(held("u"), 1501000);
-        enter(&a);
-        ck_assert(add(&a, BLOB_BYTES - 1501000));
-        struct record *record;
-        enum lane lane;
-        ck_assert(blob_writer_finish(upload_writer(&a.stream), &record, &lane, &status));
-        upload_close(&a.stream, UPLOAD_STORED);
-    }
+{
+    struct player a;
+    open_at(&a, "u", 0);
+    turn(&a, 1500000);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 1);
+    clock_sim_advance(&sim, UPLOADS_IDLE_NS - 1);
+    upload_table_step(table);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 1);
+    clock_sim_advance(&sim, 1);
+    upload_table_step(table);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
+    turn(&a, 1000);
+    clock_sim_advance(&sim, KEEP_NS * 10); /* a live stream's upload does not expire */
+    upload_table_step(table);
+    ck_assert_uint_eq(held("u"), 1501000);
+    enter(&a);
+    ck_assert(add(&a, BLOB_BYTES - 1501000));
+    struct record *record;
+    enum lane lane;
+    ck_assert(blob_writer_finish(upload_writer(&a.stream), &record, &lane, &status));
+    upload_close(&a.stream, UPLOAD_STORED);
+}
 END_TEST
 
 START_TEST(uploads_give_their_buffers_back_sooner_when_most_are_in_use)
-    {
-        struct player players[POOLED];
-        char uuid[16];
-        for (int i = 0; i < POOLED; i++) {
-            snprintf(uuid, sizeof(uuid), "u%d", i);
-            ck_assert(try_open(&players[i], uuid, BLOB_BYTES - (size_t)i, 0));
-            turn(&players[i], 1000);
-        }
-        ck_assert_ptr_null(buffer_pool_try_take(real.buffers));
-        clock_sim_advance(&sim, UPLOADS_IDLE_SHORT_NS);
-        upload_table_step(table);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
-        for (int i = 0; i < POOLED; i++)
-            upload_close(&players[i].stream, UPLOAD_DROP);
+{
+    struct player players[POOLED];
+    char uuid[16];
+    for (int i = 0; i < POOLED; i++) {
+        snprintf(uuid, sizeof(uuid), "u%d", i);
+        ck_assert(try_open(&players[i], uuid, BLOB_BYTES - (size_t)i, 0));
+        turn(&players[i], 1000);
     }
+    ck_assert_ptr_null(buffer_pool_try_take(real.buffers));
+    clock_sim_advance(&sim, UPLOADS_IDLE_SHORT_NS);
+    upload_table_step(table);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
+    for (int i = 0; i < POOLED; i++)
+        upload_close(&players[i].stream, UPLOAD_DROP);
+}
 END_TEST
 
 START_TEST(uploads_are_not_parked_while_a_stream_is_inside)
-    {
-        struct player a;
-        open_at(&a, "u", 0);
-        turn(&a, 1000);
-        enter(&a);
-        clock_sim_advance(&sim, 100 * UPLOADS_IDLE_NS);
-        upload_table_step(table);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 1);
-        upload_close(&a.stream, UPLOAD_DROP);
-    }
+{
+    struct player a;
+    open_at(&a, "u", 0);
+    turn(&a, 1000);
+    enter(&a);
+    clock_sim_advance(&sim, 100 * UPLOADS_IDLE_NS);
+    upload_table_step(table);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 1);
+    upload_close(&a.stream, UPLOAD_DROP);
+}
 END_TEST
 
 /* ---- bounds */
 
 START_TEST(uploads_of_small_blobs_hold_little_for_little)
-    {
-        enum { STREAMS = 20 };
-        struct player players[STREAMS];
-        for (int i = 0; i < STREAMS; i++) {
-            ck_assert(try_open(&players[i], "u", MIB - (size_t)i, 0));
-            turn(&players[i], 1);
-        }
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
-        enter(&players[0]);
-        ck_assert(add(&players[0], 99999));
-        ck_assert(!upload_small_append(&players[0].stream, bytes_of(blob, MIB - 99999), &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        ck_assert_mem_eq(upload_small_bytes(&players[0].stream).data, blob, 100000);
-        for (int i = 0; i < STREAMS; i++)
-            upload_close(&players[i].stream, UPLOAD_KEEP);
-        ck_assert_int_eq(open_uploads(), 0);
+{
+    enum { STREAMS = 20 };
+    struct player players[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        ck_assert(try_open(&players[i], "u", MIB - (size_t)i, 0));
+        turn(&players[i], 1);
     }
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
+    enter(&players[0]);
+    ck_assert(add(&players[0], 99999));
+    ck_assert(!upload_small_append(&players[0].stream, bytes_of(blob, MIB - 99999), &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert_mem_eq(upload_small_bytes(&players[0].stream).data, blob, 100000);
+    for (int i = 0; i < STREAMS; i++)
+        upload_close(&players[i].stream, UPLOAD_KEEP);
+    ck_assert_int_eq(open_uploads(), 0);
+}
 END_TEST
 
 START_TEST(uploads_of_small_blobs_that_idle_give_way_when_all_memory_is_held)
-    {
-        enum { STREAMS = UPLOADS_SMALL_BYTES / MIB };
-        static struct player players[STREAMS + 1];
-        for (int i = 0; i < STREAMS; i++) {
-            ck_assert(try_open(&players[i], "u", MIB, 0));
-            turn(&players[i], MIB);
-            clock_sim_advance(&sim, NS_PER_MS);
-        }
-        struct player *const last = &players[STREAMS];
-        ck_assert(try_open(last, "u", MIB, 0));
-        enter(last);
-        ck_assert(!add(last, 1));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        clock_sim_advance(&sim,
-                          UPLOADS_IDLE_NS - STREAMS * NS_PER_MS); /* only the first is idle now */
-        ck_assert(add(last, MIB));
-        expect_lost(&players[0], STATUS_ABORTED);
-        turn(&players[1], 0);
-        for (int i = 0; i <= STREAMS; i++)
-            upload_close(&players[i].stream, UPLOAD_DROP);
+{
+    enum { STREAMS = UPLOADS_SMALL_BYTES / MIB };
+    static struct player players[STREAMS + 1];
+    for (int i = 0; i < STREAMS; i++) {
+        ck_assert(try_open(&players[i], "u", MIB, 0));
+        turn(&players[i], MIB);
+        clock_sim_advance(&sim, NS_PER_MS);
     }
+    struct player *const last = &players[STREAMS];
+    ck_assert(try_open(last, "u", MIB, 0));
+    enter(last);
+    ck_assert(!add(last, 1));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    clock_sim_advance(&sim, UPLOADS_IDLE_NS - STREAMS * NS_PER_MS); /* only the first is idle now */
+    ck_assert(add(last, MIB));
+    expect_lost(&players[0], STATUS_ABORTED);
+    turn(&players[1], 0);
+    for (int i = 0; i <= STREAMS; i++)
+        upload_close(&players[i].stream, UPLOAD_DROP);
+}
 END_TEST
 
 START_TEST(uploads_are_bounded_in_number_and_the_oldest_idle_one_gives_way)
-    {
-        struct player *const players = calloc(LIMIT_UPLOADS + 2, sizeof(*players));
-        char uuid[16];
-        for (int i = 0; i < LIMIT_UPLOADS; i++) {
-            snprintf(uuid, sizeof(uuid), "u%d", i);
-            ck_assert(try_open(&players[i], uuid, i == 0 ? BLOB_BYTES : 1000, 0));
-        }
-        turn(&players[0], 1000);
-        struct player *const late = &players[LIMIT_UPLOADS];
-        ck_assert(!try_open(late, "late", BLOB_BYTES, 0));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        clock_sim_advance(&sim, 1);
-        turn(&players[1], 1); /* now the oldest are 0 and those from 2 on */
-        upload_close(&players[0].stream, UPLOAD_KEEP);
-        ck_assert(try_open(late, "late", BLOB_BYTES, 0));
-        ck_assert_uint_eq(held("u0"), 0);
-        ck_assert_int_eq(open_uploads(), LIMIT_UPLOADS);
-        clock_sim_advance(&sim, UPLOADS_IDLE_NS);
-        ck_assert(try_open(&players[LIMIT_UPLOADS + 1], "later", BLOB_BYTES, 0));
-        expect_lost(&players[2], STATUS_ABORTED);
-        for (int i = 0; i < LIMIT_UPLOADS + 2; i++)
-            upload_close(&players[i].stream, UPLOAD_DROP);
-        free(players);
+{
+    struct player *const players = calloc(LIMIT_UPLOADS + 2, sizeof(*players));
+    char uuid[16];
+    for (int i = 0; i < LIMIT_UPLOADS; i++) {
+        snprintf(uuid, sizeof(uuid), "u%d", i);
+        ck_assert(try_open(&players[i], uuid, i == 0 ? BLOB_BYTES : 1000, 0));
     }
+    turn(&players[0], 1000);
+    struct player *const late = &players[LIMIT_UPLOADS];
+    ck_assert(!try_open(late, "late", BLOB_BYTES, 0));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    clock_sim_advance(&sim, 1);
+    turn(&players[1], 1); /* now the oldest are 0 and those from 2 on */
+    upload_close(&players[0].stream, UPLOAD_KEEP);
+    ck_assert(try_open(late, "late", BLOB_BYTES, 0));
+    ck_assert_uint_eq(held("u0"), 0);
+    ck_assert_int_eq(open_uploads(), LIMIT_UPLOADS);
+    clock_sim_advance(&sim, UPLOADS_IDLE_NS);
+    ck_assert(try_open(&players[LIMIT_UPLOADS + 1], "later", BLOB_BYTES, 0));
+    expect_lost(&players[2], STATUS_ABORTED);
+    for (int i = 0; i < LIMIT_UPLOADS + 2; i++)
+        upload_close(&players[i].stream, UPLOAD_DROP);
+    free(players);
+}
 END_TEST
 
 /* ---- several uploads of one digest */
 
 START_TEST(uploads_of_one_digest_wait_for_the_first_and_are_woken_by_its_end)
-    {
-        struct player a, b, c;
-        open_at(&a, "a", 0);
-        open_at(&b, "b", 0);
-        open_at(&c, "c", 0);
-        ck_assert_int_eq(metrics_get(&metrics, METRIC_UPLOADS_JOINED), 2);
-        turn(&a, 1000);
-        wait_for(&b);
-        wait_for(&c);
-        upload_close(&a.stream, UPLOAD_DROP);
-        ck_assert_int_eq(b.woken, 1);
-        ck_assert_int_eq(c.woken, 0);
-        turn(&b, 2000);
-        upload_close(&b.stream, UPLOAD_STORED);
-        ck_assert_int_eq(c.woken, 1);
-        turn(&c, 1);
-        upload_close(&c.stream, UPLOAD_DROP);
-    }
+{
+    struct player a, b, c;
+    open_at(&a, "a", 0);
+    open_at(&b, "b", 0);
+    open_at(&c, "c", 0);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_UPLOADS_JOINED), 2);
+    turn(&a, 1000);
+    wait_for(&b);
+    wait_for(&c);
+    upload_close(&a.stream, UPLOAD_DROP);
+    ck_assert_int_eq(b.woken, 1);
+    ck_assert_int_eq(c.woken, 0);
+    turn(&b, 2000);
+    upload_close(&b.stream, UPLOAD_STORED);
+    ck_assert_int_eq(c.woken, 1);
+    turn(&c, 1);
+    upload_close(&c.stream, UPLOAD_DROP);
+}
 END_TEST
 
 START_TEST(uploads_do_not_wait_long_for_one_that_has_stalled)
-    {
-        struct player a, b;
-        open_at(&a, "a", 0);
-        turn(&a, 1000);
-        open_at(&b, "b", 0);
-        wait_for(&b);
-        clock_sim_advance(&sim, UPLOAD_GROUP_VERDICT_NS);
-        upload_table_step(table); /* it had moved since it began, but would take an hour */
-        ck_assert_int_eq(b.woken, 1);
-        turn(&b, 1000);
-        turn(&a, 1000);
-        upload_close(&a.stream, UPLOAD_DROP);
-        upload_close(&b.stream, UPLOAD_DROP);
-    }
+{
+    struct player a, b;
+    open_at(&a, "a", 0);
+    turn(&a, 1000);
+    open_at(&b, "b", 0);
+    wait_for(&b);
+    clock_sim_advance(&sim, UPLOAD_GROUP_VERDICT_NS);
+    upload_table_step(table); /* it had moved since it began, but would take an hour */
+    ck_assert_int_eq(b.woken, 1);
+    turn(&b, 1000);
+    turn(&a, 1000);
+    upload_close(&a.stream, UPLOAD_DROP);
+    upload_close(&b.stream, UPLOAD_DROP);
+}
 END_TEST
 
 START_TEST(uploads_of_small_blobs_do_not_wait_for_each_other)
-    {
-        struct player a, b;
-        ck_assert(try_open(&a, "a", MIB, 0));
-        ck_assert(try_open(&b, "b", MIB, 0));
-        turn(&a, 1000);
-        turn(&b, 1000);
-        upload_close(&a.stream, UPLOAD_DROP);
-        upload_close(&b.stream, UPLOAD_DROP);
-    }
+{
+    struct player a, b;
+    ck_assert(try_open(&a, "a", MIB, 0));
+    ck_assert(try_open(&b, "b", MIB, 0));
+    turn(&a, 1000);
+    turn(&b, 1000);
+    upload_close(&a.stream, UPLOAD_DROP);
+    upload_close(&b.stream, UPLOAD_DROP);
+}
 END_TEST
 
 /* ---- all at once */
@@ -591,25 +590,25 @@ static void keep_house(void *argument)
 }
 
 START_TEST(uploads_stay_right_with_many_threads_at_once)
-    {
-        struct thread threads[THREADS] = {0};
-        struct thread housekeeper = {0};
-        static uint64_t seeds[THREADS];
-        atomic_store(&playing, true);
-        ck_assert(thread_start(&housekeeper, "maint", 0, keep_house, NULL, &status));
-        for (uint64_t i = 0; i < THREADS; i++) {
-            seeds[i] = i + 1;
-            ck_assert(thread_start(&threads[i], "player", 0, play, &seeds[i], &status));
-        }
-        for (int i = 0; i < THREADS; i++)
-            thread_join(&threads[i]);
-        atomic_store(&playing, false);
-        thread_join(&housekeeper);
-        clock_sim_advance(&sim, KEEP_NS);
-        upload_table_step(table);
-        ck_assert_int_eq(open_uploads(), 0);
-        ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
+{
+    struct thread threads[THREADS] = {0};
+    struct thread housekeeper = {0};
+    static uint64_t seeds[THREADS];
+    atomic_store(&playing, true);
+    ck_assert(thread_start(&housekeeper, "maint", 0, keep_house, NULL, &status));
+    for (uint64_t i = 0; i < THREADS; i++) {
+        seeds[i] = i + 1;
+        ck_assert(thread_start(&threads[i], "player", 0, play, &seeds[i], &status));
     }
+    for (int i = 0; i < THREADS; i++)
+        thread_join(&threads[i]);
+    atomic_store(&playing, false);
+    thread_join(&housekeeper);
+    clock_sim_advance(&sim, KEEP_NS);
+    upload_table_step(table);
+    ck_assert_int_eq(open_uploads(), 0);
+    ck_assert_uint_eq(buffer_pool_in_use(real.buffers), 0);
+}
 END_TEST
 
 int main(void)

@@ -77,148 +77,148 @@ static bool decode(struct bytes input,
 }
 
 START_TEST(zstd_stream_decodes_what_was_encoded_however_it_is_cut)
-    {
-        static const size_t steps[] = {1, 7, 4096, 128 * 1024, FRAMES_BYTES_MAX};
-        static const int levels[] = {-5, 1, 9, 19};
-        for (size_t level = 0; level < ARRAY_LENGTH(levels); level++) {
-            const size_t length = frame_put(frames, data, DATA_BYTES, levels[level]);
-            for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {
-                struct status status;
-                ck_assert(decode(bytes_of(frames, length), steps[i], DATA_BYTES, &status));
-                ck_assert_uint_eq(decoded_bytes, DATA_BYTES);
-                ck_assert_mem_eq(decoded, data, DATA_BYTES);
-            }
-        }
-    }
-END_TEST
-
-START_TEST(zstd_stream_takes_several_frames_and_frames_of_nothing)
-    {
-        struct status status;
-        size_t length = frame_put(frames, data, 1000, 3);
-        length += frame_put(frames + length, data, 0, 3);
-        length += frame_put(frames + length, data + 1000, DATA_BYTES - 1000, 3);
-        for (size_t step = 1; step <= length; step = step * 3 + 1) {
-            ck_assert(decode(bytes_of(frames, length), step, DATA_BYTES, &status));
+{
+    static const size_t steps[] = {1, 7, 4096, 128 * 1024, FRAMES_BYTES_MAX};
+    static const int levels[] = {-5, 1, 9, 19};
+    for (size_t level = 0; level < ARRAY_LENGTH(levels); level++) {
+        const size_t length = frame_put(frames, data, DATA_BYTES, levels[level]);
+        for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {
+            struct status status;
+            ck_assert(decode(bytes_of(frames, length), steps[i], DATA_BYTES, &status));
             ck_assert_uint_eq(decoded_bytes, DATA_BYTES);
             ck_assert_mem_eq(decoded, data, DATA_BYTES);
         }
-        length = frame_put(frames, data, 0, 3);
-        ck_assert(decode(bytes_of(frames, length), length, 0, &status));
-        ck_assert_uint_eq(decoded_bytes, 0);
     }
+}
+END_TEST
+
+START_TEST(zstd_stream_takes_several_frames_and_frames_of_nothing)
+{
+    struct status status;
+    size_t length = frame_put(frames, data, 1000, 3);
+    length += frame_put(frames + length, data, 0, 3);
+    length += frame_put(frames + length, data + 1000, DATA_BYTES - 1000, 3);
+    for (size_t step = 1; step <= length; step = step * 3 + 1) {
+        ck_assert(decode(bytes_of(frames, length), step, DATA_BYTES, &status));
+        ck_assert_uint_eq(decoded_bytes, DATA_BYTES);
+        ck_assert_mem_eq(decoded, data, DATA_BYTES);
+    }
+    length = frame_put(frames, data, 0, 3);
+    ck_assert(decode(bytes_of(frames, length), length, 0, &status));
+    ck_assert_uint_eq(decoded_bytes, 0);
+}
 END_TEST
 
 START_TEST(zstd_stream_refuses_a_frame_cut_short_at_every_length)
-    {
-        const size_t length = frame_put(frames, data, 2000, 3);
-        for (size_t cut = 0; cut < length; cut++) {
-            struct status status = {0};
-            ck_assert(!decode(bytes_of(frames, cut), 64, 2000, &status));
-            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        }
+{
+    const size_t length = frame_put(frames, data, 2000, 3);
+    for (size_t cut = 0; cut < length; cut++) {
+        struct status status = {0};
+        ck_assert(!decode(bytes_of(frames, cut), 64, 2000, &status));
+        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
     }
+}
 END_TEST
 
 START_TEST(zstd_stream_refuses_what_follows_the_frame_at_every_length)
-    {
-        const size_t length = frame_put(frames, data, 2000, 3);
-        for (size_t more = 1; more <= 20; more++) {
-            struct status status = {0};
-            memset(frames + length, 'g', more);
-            ck_assert(!decode(bytes_of(frames, length + more), 64, 2000, &status));
-            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-        }
+{
+    const size_t length = frame_put(frames, data, 2000, 3);
+    for (size_t more = 1; more <= 20; more++) {
+        struct status status = {0};
+        memset(frames + length, 'g', more);
+        ck_assert(!decode(bytes_of(frames, length + more), 64, 2000, &status));
+        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
     }
+}
 END_TEST
 
 START_TEST(zstd_stream_refuses_what_is_no_zstd)
-    {
-        struct status status = {0};
-        ck_assert(!decode(bytes_of(data + DATA_BYTES / 2, 500), 500, DATA_BYTES, &status));
-        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-    }
+{
+    struct status status = {0};
+    ck_assert(!decode(bytes_of(data + DATA_BYTES / 2, 500), 500, DATA_BYTES, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+}
 END_TEST
 
 START_TEST(zstd_stream_never_gives_more_than_the_bound)
-    {
-        static const uint64_t bounds[] = {0, 1, 999, 128 * 1024, DATA_BYTES - 1};
-        const size_t length = frame_put(frames, data, DATA_BYTES, 3);
-        for (size_t i = 0; i < ARRAY_LENGTH(bounds); i++) {
-            struct status status = {0};
-            ck_assert(!decode(bytes_of(frames, length), length, bounds[i], &status));
-            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-            ck_assert_uint_le(decoded_bytes, bounds[i]);
-        }
-        struct status status;
-        ck_assert(decode(bytes_of(frames, length), length, DATA_BYTES, &status));
+{
+    static const uint64_t bounds[] = {0, 1, 999, 128 * 1024, DATA_BYTES - 1};
+    const size_t length = frame_put(frames, data, DATA_BYTES, 3);
+    for (size_t i = 0; i < ARRAY_LENGTH(bounds); i++) {
+        struct status status = {0};
+        ck_assert(!decode(bytes_of(frames, length), length, bounds[i], &status));
+        ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+        ck_assert_uint_le(decoded_bytes, bounds[i]);
     }
+    struct status status;
+    ck_assert(decode(bytes_of(frames, length), length, DATA_BYTES, &status));
+}
 END_TEST
 
 /* A frame of level 22 with long matching wants its whole window, whatever comes. */
 START_TEST(zstd_stream_bounds_windows_and_the_memory_of_all_decoders_together)
-    {
-        ZSTD_CCtx *const context = ZSTD_createCCtx();
-        ck_assert_ptr_nonnull(context);
-        ck_assert(!ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0)));
-        struct status status = {0};
-        for (int window = 26; window <= 28; window++) {
-            ZSTD_CCtx_reset(context, ZSTD_reset_session_only);
-            ck_assert(!ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window)));
-            ZSTD_outBuffer out = {.dst = frames, .size = sizeof(frames)};
-            ZSTD_inBuffer in = {.src = data, .size = 1000};
-            /* Flushed before it ends, so that the encoder cannot know how little comes. */
-            ck_assert(!ZSTD_isError(ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush)));
-            ck_assert_uint_eq(ZSTD_compressStream2(context, &out, &in, ZSTD_e_end), 0);
+{
+    ZSTD_CCtx *const context = ZSTD_createCCtx();
+    ck_assert_ptr_nonnull(context);
+    ck_assert(!ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0)));
+    struct status status = {0};
+    for (int window = 26; window <= 28; window++) {
+        ZSTD_CCtx_reset(context, ZSTD_reset_session_only);
+        ck_assert(!ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window)));
+        ZSTD_outBuffer out = {.dst = frames, .size = sizeof(frames)};
+        ZSTD_inBuffer in = {.src = data, .size = 1000};
+        /* Flushed before it ends, so that the encoder cannot know how little comes. */
+        ck_assert(!ZSTD_isError(ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush)));
+        ck_assert_uint_eq(ZSTD_compressStream2(context, &out, &in, ZSTD_e_end), 0);
 
-            budget.limit_bytes = GIB;
-            const bool allowed = window <= 27;
-            ck_assert_int_eq(decode(bytes_of(frames, out.pos), out.pos, 1000, &status), allowed);
-            if (!allowed)
-                ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
-            budget.limit_bytes = 32 * MIB;
-            ck_assert(!decode(bytes_of(frames, out.pos), out.pos, 1000, &status));
-            ck_assert_int_eq(status.code,
-                             allowed ? STATUS_RESOURCE_EXHAUSTED : STATUS_INVALID_ARGUMENT);
-            ck_assert_uint_eq(budget.used_bytes, 0);
-        }
-        ZSTD_freeCCtx(context);
+        budget.limit_bytes = GIB;
+        const bool allowed = window <= 27;
+        ck_assert_int_eq(decode(bytes_of(frames, out.pos), out.pos, 1000, &status), allowed);
+        if (!allowed)
+            ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+        budget.limit_bytes = 32 * MIB;
+        ck_assert(!decode(bytes_of(frames, out.pos), out.pos, 1000, &status));
+        ck_assert_int_eq(status.code,
+                         allowed ? STATUS_RESOURCE_EXHAUSTED : STATUS_INVALID_ARGUMENT);
+        ck_assert_uint_eq(budget.used_bytes, 0);
     }
+    ZSTD_freeCCtx(context);
+}
 END_TEST
 
 START_TEST(zstd_stream_refuses_a_decoder_when_the_budget_is_used_up)
-    {
-        struct zstd_decoder *first;
-        struct zstd_decoder *second;
-        struct status status = {0};
-        ck_assert(zstd_decoder_new(&budget, 10, &first, &status));
-        budget.limit_bytes = budget.used_bytes;
-        ck_assert(!zstd_decoder_new(&budget, 10, &second, &status));
-        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
-        ck_assert_uint_eq(budget.used_bytes, budget.limit_bytes);
-        zstd_decoder_free(first);
-        ck_assert(zstd_decoder_new(&budget, 10, &second, &status));
-        zstd_decoder_free(second);
-    }
+{
+    struct zstd_decoder *first;
+    struct zstd_decoder *second;
+    struct status status = {0};
+    ck_assert(zstd_decoder_new(&budget, 10, &first, &status));
+    budget.limit_bytes = budget.used_bytes;
+    ck_assert(!zstd_decoder_new(&budget, 10, &second, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_uint_eq(budget.used_bytes, budget.limit_bytes);
+    zstd_decoder_free(first);
+    ck_assert(zstd_decoder_new(&budget, 10, &second, &status));
+    zstd_decoder_free(second);
+}
 END_TEST
 
 START_TEST(zstd_stream_survives_damage_anywhere)
-    {
-        struct prng prng = {11};
-        const size_t length = frame_put(frames, data, 20000, 3);
-        for (int round = 0; round < 2000; round++) {
-            struct status status = {0};
-            const size_t at = prng_below(&prng, length);
-            const uint8_t flip = (uint8_t)(1 + prng_below(&prng, 255));
-            frames[at] ^= flip;
-            const bool ok =
-                decode(bytes_of(frames, length), 1 + prng_below(&prng, 999), 20000, &status);
-            ck_assert(ok || status.code == STATUS_INVALID_ARGUMENT ||
-                      status.code == STATUS_RESOURCE_EXHAUSTED);
-            ck_assert_uint_le(decoded_bytes, 20000);
-            frames[at] ^= flip;
-        }
+{
+    struct prng prng = {11};
+    const size_t length = frame_put(frames, data, 20000, 3);
+    for (int round = 0; round < 2000; round++) {
+        struct status status = {0};
+        const size_t at = prng_below(&prng, length);
+        const uint8_t flip = (uint8_t)(1 + prng_below(&prng, 255));
+        frames[at] ^= flip;
+        const bool ok =
+            decode(bytes_of(frames, length), 1 + prng_below(&prng, 999), 20000, &status);
+        ck_assert(ok || status.code == STATUS_INVALID_ARGUMENT ||
+                  status.code == STATUS_RESOURCE_EXHAUSTED);
+        ck_assert_uint_le(decoded_bytes, 20000);
+        frames[at] ^= flip;
     }
+}
 END_TEST
 
 int main(void)
