@@ -15,6 +15,7 @@ enum {
     TOKEN_FIELD_BYTES = 64,   /* kept free in each page */
     FIELD_HEAD_BYTES_MAX = 8, /* key and length of what fits a page */
     VISITS_MAX = 4096,        /* directories read in one call of tree_pages_next() */
+    READ_BYTES_MAX = 4 << 20, /* of them all, but for the last: others want a worker too */
 };
 
 #define PAGE_BYTES_MAX (LIMIT_RESPONSE_BYTES - TOKEN_FIELD_BYTES)
@@ -65,11 +66,15 @@ void tree_pages_end(struct tree_pages *pages)
 
 bool tree_pages_next(struct tree_pages *pages, enum tree_pages_state *state, struct status *status)
 {
+    uint64_t read_bytes = 0;
     for (size_t visits = 0; pages->next < pages->queue.count && !page_is_full(pages); visits++) {
-        if (visits == VISITS_MAX) {
+        if (visits == VISITS_MAX || read_bytes >= READ_BYTES_MAX) {
             *state = TREE_PAGES_UNFINISHED;
             return true;
         }
+        struct digest next;
+        digest_set_get(&pages->queue, pages->next, &next);
+        read_bytes += (uint64_t)next.size_bytes;
         if (!visit(pages, status))
             return false;
     }
