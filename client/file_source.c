@@ -10,6 +10,10 @@ static bool hash_all(struct file_source *source,
                      struct hasher *hasher,
                      uint8_t *buffer,
                      struct status *status);
+static bool hash_kept(struct file_source *source,
+                      enum digest_function function,
+                      struct digest *digest,
+                      struct status *status);
 static bool read_exactly(const struct file_source *source,
                          uint64_t offset,
                          uint8_t *to,
@@ -46,12 +50,31 @@ bool file_source_digest(struct file_source *source,
                         struct digest *digest,
                         struct status *status)
 {
+    const uint64_t size_bytes = (uint64_t)source->stat.st_size;
+    if (size_bytes <= FILE_SOURCE_KEPT_BYTES)
+        source->kept = malloc((size_t)size_bytes + 1);
+    if (source->kept != NULL) /* without memory it is read again */
+        return hash_kept(source, function, digest, status);
     struct hasher *hasher = hasher_new(function);
     const bool ok = hash_all(source, hasher, buffer, status) && file_source_check(source, status);
     if (ok)
         hasher_finish(hasher, digest);
     hasher_free(hasher);
     return ok;
+}
+
+/* Most files of a tree come this way: read to where they stay, and hashed there. */
+static bool hash_kept(struct file_source *source,
+                      enum digest_function function,
+                      struct digest *digest,
+                      struct status *status)
+{
+    const size_t length = (size_t)source->stat.st_size;
+    if (!read_exactly(source, 0, source->kept, length, status) ||
+        !file_source_check(source, status))
+        return false;
+    digest_of_bytes(function, bytes_of(source->kept, length), digest);
+    return true;
 }
 
 static bool hash_all(struct file_source *source,
@@ -69,11 +92,6 @@ static bool hash_all(struct file_source *source,
         offset += length;
         if (source->tick != NULL)
             source->tick(source->tick_argument);
-    }
-    if (size_bytes > 0 && size_bytes <= FILE_SOURCE_KEPT_BYTES) {
-        source->kept = malloc((size_t)size_bytes);
-        if (source->kept != NULL) /* without memory it is read again */
-            memcpy(source->kept, buffer, (size_t)size_bytes);
     }
     return true;
 }

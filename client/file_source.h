@@ -20,8 +20,8 @@ struct file_source {
     int fd;                          /* borrowed */
     char name[FILE_NAME_TEXT_BYTES]; /* for errors */
     struct stat stat;                /* when it was opened */
-    uint8_t *kept;                   /* owned; the whole content, or NULL */
-    /* Called after each piece that file_source_digest() reads; NULL, or set after the init. */
+    uint8_t *kept;                   /* owned; the whole content once it has been hashed, or NULL */
+    /* Called after each piece of a file that is not kept; NULL, or set after the init. */
     void (*tick)(void *argument);
     void *tick_argument;
 };

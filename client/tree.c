@@ -29,6 +29,8 @@ enum {
  */
 enum { OPEN_LEVELS_MAX = TREE_DESCRIPTORS_MAX - 5 };
 
+enum { TICK_FILES = 16 };
+
 struct growing {
     uint8_t *data; /* owned */
     size_t length, capacity;
@@ -37,6 +39,8 @@ struct growing {
 struct name {
     char *actual; /* owned; on this disk */
     char *stored; /* in the Directory: owned, or the same pointer */
+    bool
+        is_file; /* it was a regular file when the directory was read: no need to ask before opening */
 };
 
 /* A directory on the way from the root to where the walk is. */
@@ -81,7 +85,7 @@ static bool collect_names(const struct walk *walk,
                           struct status *status);
 static bool add_name(const struct walk *walk,
                      struct level *level,
-                     const char *actual,
+                     const struct dirent *entry,
                      struct status *status);
 static int compare_names(const void *a, const void *b);
 static bool visit_name(struct walk *walk, const struct name *name, struct status *status);
@@ -298,17 +302,18 @@ static bool collect_names(const struct walk *walk,
                 return no_memory(status);
             level->names = names;
         }
-        if (!add_name(walk, level, entry->d_name, status))
+        if (!add_name(walk, level, entry, status))
             return false;
     }
 }
 
 static bool add_name(const struct walk *walk,
                      struct level *level,
-                     const char *actual,
+                     const struct dirent *entry,
                      struct status *status)
 {
-    struct name name = {.actual = strdup(actual)};
+    const char *actual = entry->d_name;
+    struct name name = {.actual = strdup(actual), .is_file = entry->d_type == DT_REG};
     const bool escape = (walk->options & TREE_ESCAPE_NAMES) != 0 && name_needs_escape(actual);
     name.stored = escape ? name_escape(actual) : name.actual;
     if (name.actual == NULL || name.stored == NULL) {
@@ -328,7 +333,8 @@ static int compare_names(const void *a, const void *b)
 }
 
 /*
- * What it is is asked first, without opening: opening a FIFO or a device can wait, or do something.
+ * What it is is asked first, without opening: opening a device can do something. (A file that has
+ * become a FIFO meanwhile does not wait, and is found out when it is open.)
  */
 static bool visit_name(struct walk *walk, const struct name *name, struct status *status)
 {
@@ -338,6 +344,8 @@ static bool visit_name(struct walk *walk, const struct name *name, struct status
                 "the name is not UTF-8, and REAPI has no other (--escape-names)");
         return true;
     }
+    if (name->is_file)
+        return visit_file(walk, name, false, status);
     if (fstatat(walk->level->fd, name->actual, &stat, AT_SYMLINK_NOFOLLOW) != 0) {
         unreadable(walk, name->actual, errno);
         return true;
@@ -421,7 +429,8 @@ static bool take_file(struct walk *walk, const struct name *name, int fd, struct
     } else {
         ok = walk->visitor->file(walk->visitor->argument, &digest, path, &source.stat, status);
     }
-    walk->totals->files++;
+    if (++walk->totals->files % TICK_FILES == 0 && walk->visitor->tick != NULL)
+        walk->visitor->tick(walk->visitor->argument);
     walk->totals->file_bytes += (uint64_t)digest.size_bytes;
     const bool executable = (source.stat.st_mode & S_IXUSR) != 0;
     file_source_destroy(&source);

@@ -64,7 +64,7 @@ struct tree_visitor {
     void (*problem)(void *argument, const struct status *problem);
     /* Something that was left out, as an option wants. Likewise; NULL: nobody asks. */
     void (*skipped)(void *argument, const struct status *what);
-    /* Now and then, at least once a mebibyte; NULL: nobody asks. */
+    /* Every few files, and mebibytes of large ones; NULL: nobody asks. */
     void (*tick)(void *argument);
     void *argument;
 };

@@ -23,10 +23,10 @@
  */
 struct item {
     struct digest digest;
-    uint8_t *content; /* owned; NULL for a file that is read when it is sent */
-    char *name;       /* owned; of such a file its path */
-    struct stat stat; /* of such a file when it was hashed */
-    bool was_sent;    /* by a batch whose answer said nothing of it */
+    uint8_t *content;  /* owned; NULL for a file that is read when it is sent */
+    char *name;        /* owned; of such a file its path */
+    struct stat *stat; /* owned; of such a file when it was hashed, else NULL */
+    bool was_sent;     /* by a batch whose answer said nothing of it */
     struct item *next;
 };
 
@@ -39,11 +39,11 @@ struct page {
     struct uploader *uploader;
     struct unary *call;
     struct page *next, *previous;
-    size_t count;
+    size_t count, capacity;
     uint64_t bytes;
-    struct item *items[FIND_MISSING_PAGE_MAX];
-    struct digest digests[FIND_MISSING_PAGE_MAX];
-    bool missing[FIND_MISSING_PAGE_MAX];
+    struct item **items;    /* owned */
+    struct digest *digests; /* owned */
+    bool *missing;          /* owned; set when it is asked */
 };
 
 struct batch {
@@ -104,6 +104,8 @@ static bool add_item(struct uploader *uploader,
                      const struct stat *stat,
                      struct status *status);
 static bool add_to_page(struct uploader *uploader, struct item *item, struct status *status);
+static bool page_reserve(struct uploader *uploader);
+static void page_free(struct page *page);
 static bool make_room(struct uploader *uploader, struct status *status);
 static bool has_too_much(const struct uploader *uploader);
 static void ask_page(struct uploader *uploader);
@@ -262,9 +264,11 @@ static bool add_item(struct uploader *uploader,
 {
     struct item *item = calloc(1, sizeof(*item));
     char *name_copy = strdup(name);
-    if (item == NULL || name_copy == NULL) {
+    struct stat *stat_copy = stat != NULL ? malloc(sizeof(*stat_copy)) : NULL;
+    if (item == NULL || name_copy == NULL || (stat != NULL && stat_copy == NULL)) {
         free(item);
         free(name_copy);
+        free(stat_copy);
         free(content);
         account(uploader, digest, UPLOADER_ABANDONED);
         return no_memory(status);
@@ -272,8 +276,9 @@ static bool add_item(struct uploader *uploader,
     item->digest = *digest;
     item->content = content;
     item->name = name_copy;
+    item->stat = stat_copy;
     if (stat != NULL)
-        item->stat = *stat;
+        *stat_copy = *stat;
     if (content != NULL)
         uploader->held_bytes += (uint64_t)digest->size_bytes;
     return add_to_page(uploader, item, status) && make_room(uploader, status);
@@ -282,18 +287,13 @@ static bool add_item(struct uploader *uploader,
 /* The item is accounted also on false. */
 static bool add_to_page(struct uploader *uploader, struct item *item, struct status *status)
 {
-    if (uploader->page == NULL) {
-        uploader->page = calloc(1, sizeof(*uploader->page));
-        if (uploader->page == NULL) {
-            item_ended(uploader, item, UPLOADER_ABANDONED);
-            return no_memory(status);
-        }
-        uploader->page->uploader = uploader;
+    if (!page_reserve(uploader)) {
+        item_ended(uploader, item, UPLOADER_ABANDONED);
+        return no_memory(status);
     }
     struct page *page = uploader->page;
     page->items[page->count] = item;
-    page->digests[page->count] = item->digest;
-    page->count++;
+    page->digests[page->count++] = item->digest;
     page->bytes += item->content != NULL ? (uint64_t)item->digest.size_bytes : 0;
     const bool idle = uploader->pages_live == 0 && uploader->batches_live == 0 &&
                       uploader->to_batch.first == NULL;
@@ -301,6 +301,38 @@ static bool add_to_page(struct uploader *uploader, struct item *item, struct sta
         (page->bytes >= PAGE_BYTES_EAGER && idle && uploader->expect_missing))
         ask_page(uploader);
     return true;
+}
+
+static bool page_reserve(struct uploader *uploader)
+{
+    if (uploader->page == NULL) {
+        uploader->page = calloc(1, sizeof(*uploader->page));
+        if (uploader->page == NULL)
+            return false;
+        uploader->page->uploader = uploader;
+    }
+    struct page *page = uploader->page;
+    if (page->count < page->capacity)
+        return true;
+    const size_t capacity = page->capacity == 0 ? 256 : page->capacity * 2;
+    struct item **items = realloc(page->items, capacity * sizeof(*items));
+    if (items != NULL)
+        page->items = items;
+    struct digest *digests = realloc(page->digests, capacity * sizeof(*digests));
+    if (digests != NULL)
+        page->digests = digests;
+    if (items == NULL || digests == NULL)
+        return false;
+    page->capacity = capacity;
+    return true;
+}
+
+static void page_free(struct page *page)
+{
+    free(page->items);
+    free(page->digests);
+    free(page->missing);
+    free(page);
 }
 
 /* Lets the calls in flight go on; waits for them while there is too much of anything. */
@@ -343,6 +375,12 @@ static void ask_page(struct uploader *uploader)
         page->next->previous = page;
     uploader->pages = page;
     struct status status = {0};
+    page->missing = calloc(page->count, sizeof(*page->missing));
+    if (page->missing == NULL) {
+        no_memory(&status);
+        page_done(page, &status);
+        return;
+    }
     const struct batch_done done = {.done = page_done, .argument = page, .call = &page->call};
     if (!find_missing_start(uploader->config.client, &uploader->loop, page->digests, page->missing,
                             page->count, done, &status))
@@ -364,14 +402,15 @@ static void page_done(void *argument, const struct status *status)
         fail_call(uploader, "FindMissingBlobs", status);
     size_t missing = 0;
     for (size_t i = 0; i < page->count; i++) {
-        missing += page->missing[i];
-        if (status->code != STATUS_OK)
+        if (status->code != STATUS_OK) {
             item_ended(uploader, page->items[i], UPLOADER_ABANDONED);
-        else
-            page_entry_done(uploader, page->items[i], page->missing[i]);
+            continue;
+        }
+        missing += page->missing[i];
+        page_entry_done(uploader, page->items[i], page->missing[i]);
     }
     uploader->expect_missing = missing > 0;
-    free(page);
+    page_free(page);
     send_more(uploader);
     progress(uploader);
 }
@@ -464,9 +503,11 @@ static void abandon_waiting(struct uploader *uploader)
     }
     struct page *page = uploader->page;
     uploader->page = NULL;
-    for (size_t i = 0; page != NULL && i < page->count; i++)
+    if (page == NULL)
+        return;
+    for (size_t i = 0; i < page->count; i++)
         item_ended(uploader, page->items[i], UPLOADER_ABANDONED);
-    free(page);
+    page_free(page);
 }
 
 /*
@@ -688,9 +729,9 @@ static bool open_source(struct stream *stream, struct status *status)
         return false;
     /* From here on the file must be what it was when it was hashed. */
     const struct stat now = stream->source.stat;
-    stream->source.stat = item->stat;
+    stream->source.stat = *item->stat;
     stream->from = file_source_upload(&stream->source);
-    if (now.st_dev != item->stat.st_dev || now.st_ino != item->stat.st_ino)
+    if (now.st_dev != item->stat->st_dev || now.st_ino != item->stat->st_ino)
         return status_fail(status, STATUS_ABORTED, "%s: replaced while it was pushed; try again",
                            stream->source.name);
     return file_source_check(&stream->source, status);
@@ -781,6 +822,7 @@ static void item_ended(struct uploader *uploader, struct item *item, enum upload
         uploader->held_bytes -= (uint64_t)item->digest.size_bytes;
     free(item->content);
     free(item->name);
+    free(item->stat);
     free(item);
 }
 
