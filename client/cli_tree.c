@@ -512,7 +512,9 @@ static bool diff_nodes(struct tree_diff *diff,
                        const struct directory_node *to,
                        struct status *status)
 {
-    char *joined = join(path, from != NULL ? from->name : to->name, status);
+    const struct directory_node *named = from != NULL ? from : to;
+    ASSERT(named != NULL);
+    char *joined = join(path, named->name, status);
     if (joined == NULL)
         return false;
     if (from != NULL && to != NULL && from->kind == DIRECTORY_NODE_DIRECTORY &&

@@ -307,6 +307,7 @@ static void place_use(struct tree_place *place)
     struct tree_writer *writer = place->writer;
     if (writer->newest == place)
         return;
+    ASSERT(place->newer != NULL && writer->newest != NULL); /* it is open, so it is in the list */
     place->newer->older = place->older;
     if (place->older != NULL)
         place->older->newer = place->newer;

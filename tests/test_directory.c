@@ -236,6 +236,7 @@ START_TEST(a_message_cut_or_changed_anywhere_at_most_fails)
     uint8_t *message = pack(&nodes, &length);
     struct directory directory;
     struct status status = {0};
+    ck_assert_uint_gt(length, 0);
     for (size_t cut = 0; cut < length; cut++) {
         uint8_t *part = malloc(cut + 1); /* of its own size, so that a sanitizer sees its end */
         memcpy(part, message, cut);

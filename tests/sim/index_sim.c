@@ -96,7 +96,7 @@ struct index_sim *index_sim_copy(const struct index_sim *medium, struct io_sim *
 static void copy_batch(struct batch *to, const struct batch *from)
 {
     *to = *from;
-    to->entries = malloc((from->count + 1) * sizeof(*to->entries));
+    to->entries = calloc(from->count + 1, sizeof(*to->entries));
     ASSERT(to->entries != NULL);
     if (from->count > 0)
         memcpy(to->entries, from->entries, from->count * sizeof(*to->entries));
@@ -291,8 +291,8 @@ static void copy_kept(struct kept *to, const struct index_entry *entry)
 bool index_flush(struct index *index, struct status *status)
 {
     struct index_sim *const medium = index->medium;
-    if (!operation(medium, "flush the index", status) ||
-        !operation(medium, "flush the index", status)) {
+    const bool begun = operation(medium, "begin to flush the index", status);
+    if (!begun || !operation(medium, "end to flush the index", status)) {
         index->failed = true;
         return false;
     }
