@@ -23,7 +23,11 @@ static void end(void)
 }
 
 /* `count` small blobs of different contents, all in flight at once. Returns how many were acknowledged. */
-static size_t put_together(struct store_put *puts, uint8_t **data, size_t count, uint64_t seed, struct status *last)
+static size_t put_together(struct store_put *puts,
+                           uint8_t **data,
+                           size_t count,
+                           uint64_t seed,
+                           struct status *last)
 {
     size_t acknowledged = 0;
     struct status status;
@@ -74,7 +78,8 @@ START_TEST(uploads_one_after_the_other_take_a_sync_each)
         struct digest digest;
         struct status status;
         uint8_t *data = seeded_bytes(i, 100);
-        ck_assert_msg(store_rig_put(&rig, bytes_of(data, 100), &digest, &status), "%s", status.message);
+        ck_assert_msg(store_rig_put(&rig, bytes_of(data, 100), &digest, &status), "%s",
+                      status.message);
         free(data);
     }
     ck_assert_uint_eq(store_rig_syncs(&rig) - before, 10);
@@ -131,7 +136,8 @@ START_TEST(a_failed_sync_is_never_turned_into_ok)
     store_rig_open(&rig);
     ck_assert(store_rig_reads(&rig, &before, bytes_of(old, 5000)));
     for (size_t i = 0; i < WAITING; i++) {
-        store_rig_reads(&rig, &puts[i].digest, bytes_of(data[i], 1000)); /* there whole, or not there */
+        store_rig_reads(&rig, &puts[i].digest,
+                        bytes_of(data[i], 1000)); /* there whole, or not there */
         free(data[i]);
     }
     ck_assert(store_rig_put(&rig, bytes_of("later", 5), &later, &status));
@@ -227,8 +233,11 @@ START_TEST(what_is_appended_during_a_sync_is_not_covered_by_it)
     }
     nanosleep(&(struct timespec){.tv_nsec = 50 * NS_PER_MS}, NULL); /* its sync has begun */
     const struct bytes late = bytes_of("late", 4);
-    struct record record = {.kind = RECORD_CHUNK, .digest = put.digest, .payload = {.parts = &late, .count = 1},
-                            .payload_bytes = 4, .payload_crc32c = crc32c(0, late)};
+    struct record record = {.kind = RECORD_CHUNK,
+                            .digest = put.digest,
+                            .payload = {.parts = &late, .count = 1},
+                            .payload_bytes = 4,
+                            .payload_crc32c = crc32c(0, late)};
     struct record *const records[] = {&record};
     ck_assert(segment_log_append(log, records, 1, &status));
     ck_assert(store_put_finish(&put, &status));
@@ -322,7 +331,8 @@ START_TEST(what_a_full_disk_cut_off_does_not_come_back_behind_newer_records)
     struct store_put puts[3];
     struct status status;
     struct digest action;
-    const size_t newer_bytes = ACTION_RECORD_FIXED_BYTES + strlen(instance) + strlen("test") + strlen(newer);
+    const size_t newer_bytes =
+        ACTION_RECORD_FIXED_BYTES + strlen(instance) + strlen("test") + strlen(newer);
     uint8_t *data = seeded_bytes(1, 1000);
     until_segments_are_made();
     digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of("an action", 9), &action);
@@ -378,10 +388,11 @@ static void check_nth_failure(enum io_sim_operation operation, int error_number)
         store_rig_crash(&rig, n, IO_SIM_CRASH_RANDOM);
         store_rig_open(&rig);
         for (size_t i = 0; i < 12; i++) {
-            const bool there =
-                store_rig_reads(&rig, &digests[i], bytes_of(data[i], (size_t)digests[i].size_bytes));
+            const bool there = store_rig_reads(&rig, &digests[i],
+                                               bytes_of(data[i], (size_t)digests[i].size_bytes));
             ck_assert_int_eq(there, store_rig_has(&rig, &digests[i]));
-            ck_assert_msg(there || !acknowledged[i], "blob %zu was acknowledged and is gone (n = %d)", i, (int)n);
+            ck_assert_msg(there || !acknowledged[i],
+                          "blob %zu was acknowledged and is gone (n = %d)", i, (int)n);
             free(data[i]);
         }
         if (!met)
@@ -414,7 +425,8 @@ START_TEST(short_and_interrupted_writes_lose_nothing)
     uint8_t *data = seeded_bytes(4, 300000);
     struct digest digest;
     struct status status;
-    ck_assert_msg(store_rig_put(&rig, bytes_of(data, 300000), &digest, &status), "%s", status.message);
+    ck_assert_msg(store_rig_put(&rig, bytes_of(data, 300000), &digest, &status), "%s",
+                  status.message);
     store_rig_crash(&rig, 4, IO_SIM_CRASH_NOTHING);
     store_rig_open(&rig);
     ck_assert(store_rig_reads(&rig, &digest, bytes_of(data, 300000)));
