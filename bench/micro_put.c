@@ -349,7 +349,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         size_bytes = strtoul(argv[1], NULL, 10) << 20;
-    size_t rounds = getenv("ROUNDS") != NULL ? strtoul(getenv("ROUNDS"), NULL, 10) : 7;
+    const char *wanted_rounds = getenv("ROUNDS");
+    const size_t rounds = wanted_rounds != NULL ? strtoul(wanted_rounds, NULL, 10) : 7;
     if (size_bytes == 0 || rounds == 0 || rounds >= ROUNDS_MAX) {
         fprintf(stderr, "usage: micro_put [MEBIBYTES [DIRECTORY]], ROUNDS=1 to %d\n",
                 ROUNDS_MAX - 1);

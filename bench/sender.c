@@ -215,11 +215,18 @@ static int remove_one(const char *path, const struct stat *stat, int type, struc
     return remove(path);
 }
 
+/* As a person would type it. */
 static void run_tar(const char *root)
 {
-    char command[PATH_BYTES_MAX + 64];
-    snprintf(command, sizeof(command), "tar cf - '%s' 2>/dev/null | wc -c >/dev/null", root);
-    check_errno(system(command) == 0, command);
+    const pid_t child = fork();
+    check_errno(child >= 0, "fork");
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", "tar cf - \"$1\" 2>/dev/null | wc -c >/dev/null", "sh", root,
+              NULL);
+        _exit(127);
+    }
+    int result;
+    check_errno(waitpid(child, &result, 0) == child && result == 0, "tar");
 }
 
 static bool drop_content(void *argument,
@@ -506,8 +513,9 @@ static size_t number_of(const char *text)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
-    if (getenv("ROUNDS") != NULL)
-        rounds = number_of(getenv("ROUNDS"));
+    const char *wanted_rounds = getenv("ROUNDS");
+    if (wanted_rounds != NULL)
+        rounds = number_of(wanted_rounds);
     rounds = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX;
     check_errno(getrandom(&salt, sizeof(salt), 0) == (ssize_t)sizeof(salt), "getrandom");
     if (strcmp(what, "tree") == 0 && argc >= 4) {

@@ -281,6 +281,8 @@ static bool add_item(struct uploader *uploader,
         *stat_copy = *stat;
     if (content != NULL)
         uploader->held_bytes += (uint64_t)digest->size_bytes;
+    if (uploader->held_bytes > uploader->counts.held_bytes_peak)
+        uploader->counts.held_bytes_peak = uploader->held_bytes;
     return add_to_page(uploader, item, status) && make_room(uploader, status);
 }
 
@@ -406,6 +408,7 @@ static void page_done(void *argument, const struct status *status)
             item_ended(uploader, page->items[i], UPLOADER_ABANDONED);
             continue;
         }
+        ASSERT(page->missing != NULL);
         missing += page->missing[i];
         page_entry_done(uploader, page->items[i], page->missing[i]);
     }

@@ -60,6 +60,7 @@ struct uploader_counts {
     uint64_t failed;                  /* each has been reported */
     uint64_t abandoned;               /* nobody knows; never started, or cut by a failure of all */
     uint64_t sent_bytes;              /* of data, with what was sent again */
+    uint64_t held_bytes_peak;         /* content in memory at once */
     uint64_t batches, streams, pages; /* calls that were made, without their repeated tries */
 };
 

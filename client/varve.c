@@ -9,6 +9,7 @@
 
 #include "client/action_cache.h"
 #include "client/cas.h"
+#include "client/pull.h"
 #include "client/push.h"
 #include "client/version.h"
 
@@ -37,6 +38,7 @@ static bool find_missing(struct varve *varve,
                          bool *missing,
                          size_t count,
                          struct status *status);
+static void drop_pull_progress(void *argument, const struct pull_counts *counts);
 static void tell_problem(void *argument, const struct status *problem);
 static void tell_progress(void *argument, const struct push_counts *counts);
 
@@ -240,6 +242,32 @@ bool varve_push_directory(struct varve *varve,
         return give_error(&status, error);
     give_digest(&digest, root);
     return true;
+}
+
+bool varve_pull_directory(struct varve *varve,
+                          const struct varve_digest *root,
+                          const char *path,
+                          const struct varve_push_observer *observer,
+                          struct varve_error *error)
+{
+    struct observed observed = {.observer = observer};
+    const struct pull_observer inner = {
+        .problem = tell_problem, .progress = drop_pull_progress, .argument = &observed};
+    struct capabilities capabilities;
+    struct pull_counts counts;
+    struct digest digest;
+    struct status status = {0};
+    return (take_digest(root, &digest, &status) &&
+            get_capabilities(varve, &capabilities, &status) &&
+            pull_directory(varve->client, &capabilities, &digest, path, NULL, &inner, &counts,
+                           &status)) ||
+           give_error(&status, error);
+}
+
+static void drop_pull_progress(void *argument, const struct pull_counts *counts)
+{
+    (void)argument;
+    (void)counts;
 }
 
 static void tell_problem(void *argument, const struct status *problem)

@@ -136,6 +136,16 @@ VARVE_API bool varve_push_directory(struct varve *varve,
                                     struct varve_digest *root,
                                     struct varve_error *error);
 
+/*
+ * The other way: makes the tree in a directory, itself made if it is not there. Each file appears when
+ * all of it has been verified. observer: may be NULL; told of problems alone.
+ */
+VARVE_API bool varve_pull_directory(struct varve *varve,
+                                    const struct varve_digest *root,
+                                    const char *path,
+                                    const struct varve_push_observer *observer,
+                                    struct varve_error *error);
+
 #if defined(__cplusplus)
 }
 #endif

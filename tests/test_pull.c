@@ -154,31 +154,27 @@ static size_t count_entries(const char *path)
     return count;
 }
 
-/* By means that are not ours: names, kinds, bytes and targets; then the modes. */
-static void shell(const char *command)
+static void run_shell(const char *script)
 {
-    int status = 0;
     const pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        dup2(2, 1);
+        execl("/bin/sh", "sh", "-c", script, "sh", from, to, NULL);
         _exit(127);
     }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
+    int result;
+    ck_assert_int_eq(waitpid(child, &result, 0), child);
+    ck_assert_msg(result == 0, "%s: %d", script, result);
 }
 
+/* By means that are not ours: names, kinds, bytes and targets; then the execute bits. */
 static void ck_same_trees(void)
 {
-    char command[2000];
-    snprintf(command, sizeof(command), "diff -r --no-dereference '%s' '%s' >&2", from, to);
-    shell(command);
-    snprintf(command, sizeof(command),
-             "for d in '%s' '%s'; do (cd $d && find . -mindepth 1 \\( -type f -perm -100 -printf "
-             "'x %%p\\n' -o -printf '%%y %%p\\n' \\) | LC_ALL=C sort >$d.list); done; "
-             "cmp '%s.list' '%s.list' >&2",
-             from, to, from, to);
-    shell(command);
+    run_shell("diff -r --no-dereference \"$1\" \"$2\"");
+    run_shell("for d in \"$1\" \"$2\"; do (cd \"$d\" && find . -mindepth 1 \\( -type f -perm -100 "
+              "-printf 'x %p\\n' -o -printf '%y %p\\n' \\) | LC_ALL=C sort >\"$d.list\"); done; "
+              "cmp \"$1.list\" \"$2.list\"");
 }
 
 /* ---- what went in comes out */
@@ -369,7 +365,8 @@ START_TEST(a_path_that_climbs_out_is_refused_and_nothing_is_written)
         ck_assert_uint_eq(count_entries(directory.path), before + 1); /* that is `to` */
     }
     /* Unescaped names are looked at again: these are fine until then. */
-    static const char *const escaped[] = {"\\x2e\\x2e", "a\\x2fb", "\\x2e"};
+    static const char *const escaped[] = {"\\x2e\\x2e", "a\\x2fb", "\\x2e", "..\\x2fescaped",
+                                          "\\x2e\\x2e\\x2fescaped"};
     struct pull_options options = pull_options_default();
     options.unescape_names = true;
     const struct pull_observer observer = {.problem = note_problem, .progress = no_pull_progress};
@@ -378,6 +375,7 @@ START_TEST(a_path_that_climbs_out_is_refused_and_nothing_is_written)
         ck_assert(!pull_directory(client, &capabilities, &root, to, &options, &observer, &counts,
                                   &status));
         ck_assert_uint_eq(count_entries(to), 0);
+        ck_assert_uint_eq(count_entries(directory.path), before + 1);
     }
     close_client();
 }

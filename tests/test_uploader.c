@@ -399,7 +399,7 @@ END_TEST
 START_TEST(held_content_and_calls_are_bounded)
 {
     open_all();
-    cas.answer_pause_ms = 5;
+    cas.answer_pause_ms = 200; /* so that what is given waits */
     struct status status = {0};
     for (size_t i = 0; i < BLOBS_MAX; i++)
         ck_assert(give(i, i % 2 == 0 ? 2000000 : 100000, &status));
@@ -407,6 +407,9 @@ START_TEST(held_content_and_calls_are_bounded)
     ck_assert_uint_le(fake_cas_live_max(&cas, "Write"), UPLOADER_STREAMS_IN_FLIGHT_MAX);
     ck_assert_uint_le(fake_cas_live_max(&cas, "BatchUpdateBlobs"), UPLOADER_BATCHES_IN_FLIGHT_MAX);
     ck_assert_uint_le(fake_cas_live_max(&cas, "FindMissingBlobs"), UPLOADER_PAGES_IN_FLIGHT_MAX);
+    const uint64_t peak = uploader_counts(uploader)->held_bytes_peak;
+    ck_assert_uint_le(peak, UPLOADER_HELD_BYTES_MAX + 2000000);
+    ck_assert_uint_gt(peak, UPLOADER_HELD_BYTES_MAX / 2); /* and it is made use of */
     close_all();
 }
 END_TEST
@@ -415,6 +418,7 @@ END_TEST
 
 static void plan_random(struct prng *random)
 {
+    ASSERT(blob_count > 0);
     static const char *const methods[] = {"FindMissingBlobs",
                                           "BatchUpdateBlobs",
                                           "BatchUpdateBlobs",

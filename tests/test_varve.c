@@ -110,7 +110,21 @@ START_TEST(a_directory_is_pushed_and_what_is_wrong_with_it_is_told)
     ck_assert_uint_gt(told_progress, 0);
     ck_assert_uint_eq(told_problems, 0);
 
-    char path[512];
+    char path[600], back[512];
+    snprintf(back, sizeof(back), "%s-back", directory.path);
+    ck_assert_msg(varve_pull_directory(varve, &root, back, &observer, &error), "%s", error.message);
+    snprintf(path, sizeof(path), "%s/a", back);
+    struct stat stat_of_file;
+    ck_assert_int_eq(stat(path, &stat_of_file), 0);
+    ck_assert_int_eq(stat_of_file.st_size, 3);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(rmdir(back), 0); /* and nothing else is in it */
+    struct varve_digest nowhere = root;
+    nowhere.hash[0] = nowhere.hash[0] == 'f' ? 'e' : 'f';
+    ck_assert(!varve_pull_directory(varve, &nowhere, back, NULL, &error));
+    ck_assert_int_eq(error.code, VARVE_NOT_FOUND);
+    ck_assert_int_eq(rmdir(back), 0);
+
     snprintf(path, sizeof(path), "%s/fifo", directory.path);
     ck_assert_int_eq(mkfifo(path, 0644), 0);
     ck_assert(!varve_push_directory(varve, directory.path, &observer, &root, &error));
