@@ -74,6 +74,14 @@
       "Bytes of live records that went with their segment.")                                       \
     X(RETENTION_SECONDS, "varve_retention_seconds", "", GAUGE,                                     \
       "Age of the last segment that was evicted; 0 before the first.")                             \
+    X(SCRUB_BYTES, "varve_scrub_bytes_total", "", COUNTER,                                         \
+      "Bytes of records that the scrub has read and verified.")                                    \
+    X(SCRUB_PASSES, "varve_scrub_passes_total", "", COUNTER,                                       \
+      "Passes of the scrub through the whole store.")                                              \
+    X(SCRUB_DAMAGED, "varve_scrub_damaged_total", "", COUNTER,                                     \
+      "Records that the scrub has found damaged.")                                                 \
+    X(SCRUB_LAST_PASS, "varve_scrub_last_pass_timestamp_seconds", "", GAUGE,                       \
+      "When the last pass of the scrub ended, in seconds since 1970; 0 before the first.")         \
     X(RECOVERED_RECORDS, "varve_recovered_records_total", "", COUNTER,                             \
       "Records found behind the index's checkpoint at start.")                                     \
     X(RECOVERY_TAILS_CUT, "varve_recovery_tails_cut_total", "", COUNTER,                           \

@@ -9,6 +9,10 @@
 #include "base/thread.h"
 #include "durability/evictor.h"
 #include "durability/forget.h"
+#include "durability/scrub.h"
+
+/* Nobody waits for the scrub. */
+enum { SCRUB_NICE = 15 };
 
 struct durability {
     /* Set by durability_open(), never changed. Owned. */
@@ -17,6 +21,7 @@ struct durability {
     struct indexer *indexer;
     struct commit *commits[LANE_COUNT];
     struct evictor *evictor;
+    struct scrub *scrub;
     void (*on_failure)(void *argument, enum lane lane, const struct status *why); /* may be NULL */
     void *on_failure_argument;                                                    /* borrowed */
 
@@ -25,6 +30,7 @@ struct durability {
     struct thread index_thread;
     struct thread segment_thread;
     struct thread evict_thread;
+    struct thread scrub_thread;
 
     /* Makes and seals segments, off the committers' way. */
     struct lock lock;
@@ -47,6 +53,7 @@ static void run_ack(void *argument);
 static void run_index(void *argument);
 static void run_segments(void *argument);
 static void run_evict(void *argument);
+static void run_scrub(void *argument);
 static void want_maintenance(struct durability *durability);
 static bool wait_for_maintenance(struct durability *durability, uint64_t *seen);
 
@@ -109,7 +116,10 @@ static bool open_parts(struct durability *durability,
         .store = store,
         .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
     };
-    return ok && evictor_new(&evict, &durability->evictor, status);
+    const struct scrub_config scrub = {.store = store,
+                                       .small_lane = durability->commits[LANE_SMALL]};
+    return ok && evictor_new(&evict, &durability->evictor, status) &&
+           scrub_new(&scrub, &durability->scrub, status);
 }
 
 /* Of the committer whose lane failed. Nobody trusts the disk any more: the other lane takes nothing either. */
@@ -129,22 +139,24 @@ static bool start_threads(struct durability *durability, struct status *status)
     const struct {
         struct thread *thread;
         const char *name;
+        int nice;
         void (*run)(void *argument);
         void *argument;
     } table[] = {
-        {&durability->ack_thread, "ack", run_ack, durability->acker},
-        {&durability->index_thread, "index", run_index, durability->indexer},
-        {&durability->segment_thread, "segments", run_segments, durability},
-        {&durability->evict_thread, "evict", run_evict, durability},
-        {&durability->commit_threads[LANE_SMALL], "commit-small", run_commit,
+        {&durability->ack_thread, "ack", 0, run_ack, durability->acker},
+        {&durability->index_thread, "index", 0, run_index, durability->indexer},
+        {&durability->segment_thread, "segments", 0, run_segments, durability},
+        {&durability->evict_thread, "evict", 0, run_evict, durability},
+        {&durability->scrub_thread, "scrub", SCRUB_NICE, run_scrub, durability->scrub},
+        {&durability->commit_threads[LANE_SMALL], "commit-small", 0, run_commit,
          durability->commits[LANE_SMALL]},
-        {&durability->commit_threads[LANE_LARGE], "commit-large", run_commit,
+        {&durability->commit_threads[LANE_LARGE], "commit-large", 0, run_commit,
          durability->commits[LANE_LARGE]},
     };
     durability->wanted = 1; /* spares are made at once */
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-        if (!thread_start(table[i].thread, table[i].name, 0, table[i].run, table[i].argument,
-                          status))
+        if (!thread_start(table[i].thread, table[i].name, table[i].nice, table[i].run,
+                          table[i].argument, status))
             return false;
     }
     return true;
@@ -176,6 +188,9 @@ void durability_close(struct durability *durability)
     if (durability->evictor != NULL)
         evictor_stop(durability->evictor);
     thread_join(&durability->evict_thread); /* it waits for commits: before the committers */
+    if (durability->scrub != NULL)
+        scrub_stop(durability->scrub);
+    thread_join(&durability->scrub_thread);
     for (size_t lane = 0; lane < LANE_COUNT; lane++) {
         if (durability->commits[lane] != NULL)
             commit_stop(durability->commits[lane]);
@@ -199,6 +214,7 @@ void durability_close(struct durability *durability)
     if (durability->indexer != NULL)
         indexer_stop(durability->indexer);
     thread_join(&durability->index_thread);
+    scrub_free(durability->scrub); /* asks the committer whether it has failed */
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
         commit_free(durability->commits[lane]);
     evictor_free(durability->evictor);
@@ -247,6 +263,16 @@ static void run_segments(void *argument)
         for (size_t lane = 0; lane < LANE_COUNT; lane++)
             segment_log_maintain(store->logs[lane]);
         metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)blob_table_count(store->table));
+    }
+}
+
+static void run_scrub(void *argument)
+{
+    struct scrub *scrub = argument;
+    while (scrub_wait(scrub)) {
+        if (!scrub_step(scrub)) {
+            /* No pass is going on. */
+        }
     }
 }
 
@@ -338,4 +364,9 @@ void durability_forget(struct durability *durability,
         .reason = reason,
     };
     forget_entry(durability->store, durability->commits[LANE_SMALL], &forget);
+}
+
+struct scrub *durability_scrub(struct durability *durability)
+{
+    return durability->scrub;
 }

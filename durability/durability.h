@@ -8,6 +8,7 @@
 
 #include "durability/commit.h"
 #include "durability/recovery.h"
+#include "durability/scrub.h"
 
 struct durability;
 
@@ -25,6 +26,7 @@ void durability_close(struct durability *durability);
 
 struct store *durability_store(struct durability *durability);
 struct commit *durability_commit(struct durability *durability, enum lane lane);
+struct scrub *durability_scrub(struct durability *durability);
 bool durability_failed(struct durability *durability, struct status *why); /* either lane */
 
 /*

@@ -51,3 +51,15 @@ bool action_record_decode(struct bytes payload, struct action_record *record, st
     };
     return true;
 }
+
+bool action_record_instance(struct bytes payload, struct bytes *instance)
+{
+    struct action_record_fixed fixed;
+    if (payload.length < sizeof(fixed))
+        return false;
+    memcpy(&fixed, payload.data, sizeof(fixed));
+    if (sizeof(fixed) + fixed.instance_bytes > payload.length)
+        return false;
+    *instance = bytes_of(payload.data + sizeof(fixed), fixed.instance_bytes);
+    return true;
+}

@@ -30,4 +30,10 @@ MUST_CHECK bool action_record_decode(struct bytes payload,
                                      struct action_record *record,
                                      struct status *status);
 
+/*
+ * The instance of a payload of which the rest may be damaged or missing; false when it is not all
+ * there. It may be wrong.
+ */
+bool action_record_instance(struct bytes payload, struct bytes *instance);
+
 #endif

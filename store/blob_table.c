@@ -511,6 +511,29 @@ bool blob_table_remove(struct blob_table *table, struct blob_key key, struct pla
     return is_there;
 }
 
+size_t blob_table_remove_between(struct blob_table *table,
+                                 uint64_t segment,
+                                 uint64_t offset,
+                                 uint64_t end)
+{
+    size_t removed = 0;
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &table->shards[i];
+        lock_acquire(&shard->lock);
+        for (size_t k = 0; k < shard->capacity; k++) {
+            struct slot *slot = &shard->slots[k];
+            const struct place place = place_unpack(slot->value & PLACE_MASK);
+            if (slot->fingerprint == 0 || place.segment != segment || place.offset < offset ||
+                place.offset >= end || segment < min_segment_of(table))
+                continue;
+            set_locked(shard, slot, slot->fingerprint, 0);
+            removed++;
+        }
+        lock_release(&shard->lock);
+    }
+    return removed;
+}
+
 void blob_table_set_min_segment(struct blob_table *table, uint64_t segment)
 {
     uint64_t before = min_segment_of(table);

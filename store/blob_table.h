@@ -73,6 +73,15 @@ bool blob_table_replace(struct blob_table *table,
 bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place);
 
 /*
+ * Removes every entry whose record begins in these bytes of a segment; how many. Goes through all
+ * slots: for damage that nothing says the owner of.
+ */
+size_t blob_table_remove_between(struct blob_table *table,
+                                 uint64_t segment,
+                                 uint64_t offset,
+                                 uint64_t end);
+
+/*
  * Entries in segments below it count as absent from now on and their slots are free. Never goes
  * back.
  */

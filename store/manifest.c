@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/manifest.h"
 
+#include <stdlib.h>
+
+static bool read_manifest(struct segment *segment,
+                          uint64_t offset,
+                          uint8_t **memory,
+                          struct record_header *header,
+                          struct bytes *payload,
+                          struct status *status);
+
 bool manifest_count(struct bytes payload, size_t *count)
 {
     *count = payload.length / MANIFEST_CHUNK_BYTES;
@@ -35,4 +44,57 @@ bool manifest_is_complete(struct segment_set *segments, struct bytes payload)
         complete = manifest_chunk_is_there(segments, &chunk);
     }
     return complete;
+}
+
+bool manifest_read(struct store *store,
+                   const struct digest *digest,
+                   struct place *place,
+                   uint8_t **memory,
+                   struct bytes *payload,
+                   bool *there,
+                   struct status *status)
+{
+    const struct blob_key key = blob_table_blob_key(store->table, digest);
+    struct record_header header;
+    struct digest found;
+    *there = false;
+    if (!blob_table_get(store->table, key, false, place))
+        return true;
+    struct segment *segment = segment_set_pin(store->segments, place->segment);
+    if (segment == NULL)
+        return true;
+    const bool ok = read_manifest(segment, place->offset, memory, &header, payload, status);
+    segment_set_unpin(store->segments, segment);
+    if (!ok)
+        return false;
+    record_header_digest(&header, &found);
+    *there = header.kind == RECORD_MANIFEST && digest_equal(&found, digest);
+    if (!*there)
+        free(*memory);
+    return true;
+}
+
+static bool read_manifest(struct segment *segment,
+                          uint64_t offset,
+                          uint8_t **memory,
+                          struct record_header *header,
+                          struct bytes *payload,
+                          struct status *status)
+{
+    size_t got = 0;
+    if (!io_pread(segment->io, segment->read_fd, header, sizeof(*header), offset, &got, status))
+        return false;
+    if (got < sizeof(*header) || !record_header_valid(header, segment->uid, NULL) ||
+        header->payload_bytes > LIMIT_MANIFEST_BYTES)
+        return status_fail(status, STATUS_DATA_LOSS, "the header of a manifest is damaged");
+    const size_t capacity = RECORD_HEADER_BYTES + (size_t)header->payload_bytes;
+    uint8_t *read = malloc(capacity);
+    if (read == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a manifest");
+    if (!segment_read_record(segment, offset, capacity, read, capacity, header, payload, status)) {
+        free(read);
+        return false;
+    }
+    *memory = read;
+    return true;
 }

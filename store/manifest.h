@@ -3,7 +3,7 @@
 #ifndef VARVE_STORE_MANIFEST_H
 #define VARVE_STORE_MANIFEST_H
 
-#include "store/segment_set.h"
+#include "store/store.h"
 
 /* How many chunks a payload lists; false when it is no list of chunks. */
 bool manifest_count(struct bytes payload, size_t *count);
@@ -17,5 +17,18 @@ struct manifest_chunk manifest_chunk_at(struct bytes payload, size_t i);
 bool manifest_chunk_is_there(struct segment_set *segments, const struct manifest_chunk *chunk);
 /* All of them; false also when the payload is no list of chunks. */
 bool manifest_is_complete(struct segment_set *segments, struct bytes payload);
+
+/*
+ * The MANIFEST that the index names for a blob. *there false: it names none, or another blob's record
+ * lies there. *place is set when it names one, also on failure. *memory is freed by the caller if
+ * there; payload points into it. DATA_LOSS when the record is damaged.
+ */
+MUST_CHECK bool manifest_read(struct store *store,
+                              const struct digest *digest,
+                              struct place *place,
+                              uint8_t **memory,
+                              struct bytes *payload,
+                              bool *there,
+                              struct status *status);
 
 #endif

@@ -20,11 +20,21 @@ struct window {
     size_t capacity;
     uint64_t start;
     size_t length;
+    bool skip_unreadable;
+    size_t unreadable; /* pages in a row */
 };
 
 #define WINDOW_BYTES (4 * MIB)
 
+/* What a disk loses at a time is less; and so many pages in a row that cannot be read are no accident. */
+enum { PAGE_BYTES = 4096, UNREADABLE_PAGES_MAX = 4096 };
+
 static bool walk_from(struct segment_walk *walk, struct window *window, struct status *status);
+static bool read_pages(struct window *window,
+                       uint64_t offset,
+                       size_t wanted,
+                       size_t *got,
+                       struct status *status);
 static bool look(struct window *window,
                  uint64_t offset,
                  size_t wanted,
@@ -61,6 +71,7 @@ bool segment_walk(struct segment_walk *walk, struct status *status)
 {
     ASSERT(walk->from >= SEGMENT_HEADER_BYTES && walk->from % RECORD_ALIGNMENT_BYTES == 0);
     struct window window = {.segment = walk->segment,
+                            .skip_unreadable = walk->skip_unreadable,
                             .to = walk->to,
                             .data = malloc(WINDOW_BYTES),
                             .capacity = WINDOW_BYTES};
@@ -113,6 +124,7 @@ static bool walk_from(struct segment_walk *walk, struct window *window, struct s
         walk->next_seq = header.seq + 1;
         walk->end = offset;
     }
+    walk->resume = offset;
     return true;
 }
 
@@ -231,7 +243,8 @@ static bool look(struct window *window,
             length = window->to > offset + wanted ? (size_t)(window->to - offset) : wanted;
         window->length = 0;
         if (!io_pread(window->segment->io, window->segment->read_fd, window->data, length, offset,
-                      &got, status)) {
+                      &got, status) &&
+            !(window->skip_unreadable && read_pages(window, offset, wanted, &got, status))) {
             status_prefix(status, "walk segment %" PRIu64 " at %" PRIu64, window->segment->number,
                           offset);
             return false;
@@ -242,6 +255,39 @@ static bool look(struct window *window,
     const size_t skip = (size_t)(offset - window->start);
     const size_t there = window->length - skip;
     *seen = bytes_of(window->data + skip, there < wanted ? there : wanted);
+    return true;
+}
+
+/* Only what is wanted, page by page, each tried twice; zeros where it cannot be read. */
+static bool read_pages(struct window *window,
+                       uint64_t offset,
+                       size_t wanted,
+                       size_t *got,
+                       struct status *status)
+{
+    struct segment *segment = window->segment;
+    size_t done = 0;
+    while (done < wanted) {
+        size_t piece = PAGE_BYTES - (size_t)((offset + done) % PAGE_BYTES);
+        size_t read = 0;
+        if (piece > wanted - done)
+            piece = wanted - done;
+        if (io_pread(segment->io, segment->read_fd, window->data + done, piece, offset + done,
+                     &read, status) ||
+            io_pread(segment->io, segment->read_fd, window->data + done, piece, offset + done,
+                     &read, status)) {
+            window->unreadable = 0;
+            done += read;
+            if (read < piece)
+                break; /* the end of the file */
+            continue;
+        }
+        if (++window->unreadable > UNREADABLE_PAGES_MAX)
+            return false;
+        memset(window->data + done, 0, piece);
+        done += piece;
+    }
+    *got = done;
     return true;
 }
 

@@ -35,6 +35,11 @@ struct segment_walk {
                 uint64_t end,
                 struct status *status);
     void *argument;
+    /*
+     * What the disk cannot read is taken for zeros, a page at a time, and so for damage; but not where
+     * nothing at all can be read for long. Else a read that fails ends the walk.
+     */
+    bool skip_unreadable;
     uint64_t pause_bytes; /* stops once it has come so far; 0: goes on to the end */
 
     /* Out. */
@@ -44,7 +49,7 @@ struct segment_walk {
     uint64_t damaged;    /* gaps between sound records, and before `to` */
     uint64_t tail_bytes; /* what lies behind the end and is no record: 0 when the end is clean */
     bool paused;
-    uint64_t resume; /* if paused: where to go on, with next_seq */
+    uint64_t resume; /* where it has come to; if paused: where to go on, with next_seq */
 };
 
 MUST_CHECK bool segment_walk(struct segment_walk *walk, struct status *status);

@@ -43,6 +43,7 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     opened->capacity_bytes = config->capacity_bytes;
     opened->reserve_bytes = config->reserve_bytes;
     opened->vouch_ns = config->vouch_ns;
+    opened->scrub_bytes_per_s = config->scrub_bytes_per_s;
     opened->segment_bytes[LANE_SMALL] = suitable_segment_bytes(config, LANE_SMALL, 256 * MIB);
     opened->segment_bytes[LANE_LARGE] = suitable_segment_bytes(config, LANE_LARGE, GIB);
     opened->next_segment_number = 1;

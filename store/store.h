@@ -36,6 +36,7 @@ struct store {
     uint64_t capacity_bytes;
     uint64_t reserve_bytes;
     int64_t vouch_ns;
+    uint64_t scrub_bytes_per_s;
     _Atomic uint64_t next_segment_number;
     struct segment_set *segments;
     struct blob_table *table;
@@ -59,6 +60,7 @@ struct store_config {
         capacity_bytes; /* of all segment files; 0: as much as the disk has. At least STORE_CAPACITY_BYTES_MIN */
     uint64_t reserve_bytes; /* of the disk that eviction keeps free; 0: none */
     int64_t vouch_ns; /* how long a blob that was found or read is kept whatever else must go */
+    uint64_t scrub_bytes_per_s; /* durability/scrub.h; 0: no pass begins by itself */
 };
 
 /* A few segments of the smallest size in each lane. */

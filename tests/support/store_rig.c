@@ -70,6 +70,7 @@ bool store_rig_try_open(struct store_rig *rig, struct status *status)
         .buffers = rig->buffers,
         .directory = rig->directory.path,
         .segment_bytes = {SEGMENT_BYTES_MIN, SEGMENT_BYTES_MIN},
+        .scrub_bytes_per_s = rig->scrub_bytes_per_s,
     };
     rig->failure.code = STATUS_OK;
     return durability_open(&config, remember_failure, rig, &rig->durability, &rig->report, status);
@@ -161,6 +162,16 @@ void store_put_start_action(struct store_rig *rig,
     put->request.record = &put->record;
     put->request.instance = fields.instance;
     commit_submit(durability_commit(rig->durability, LANE_SMALL), &put->request);
+}
+
+void store_put_start_record(struct store_rig *rig,
+                            struct store_put *put,
+                            struct record *record,
+                            enum lane lane)
+{
+    put_init(put);
+    put->request.record = record;
+    commit_submit(durability_commit(rig->durability, lane), &put->request);
 }
 
 static void put_init(struct store_put *put)

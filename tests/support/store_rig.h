@@ -18,6 +18,7 @@ struct store_rig {
     struct metrics metrics;
     struct buffer_pool *buffers;
     struct durability *durability;
+    uint64_t scrub_bytes_per_s; /* of the next open */
     struct recovery_report report; /* of the last open */
     struct status failure;         /* why a lane failed; code 0: none did */
 };
@@ -62,6 +63,11 @@ void store_put_start_action(struct store_rig *rig,
                             const struct digest *action,
                             const char *instance,
                             struct bytes result);
+/* A record as it is, whatever is in it; borrowed until it is done. */
+void store_put_start_record(struct store_rig *rig,
+                            struct store_put *put,
+                            struct record *record,
+                            enum lane lane);
 /* Waits; true if it was acknowledged with OK. */
 bool store_put_finish(struct store_put *put, struct status *status);
 
