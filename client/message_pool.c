@@ -11,10 +11,13 @@ struct message_pool {
     _Atomic unsigned references; /* the owner's, and one for each buffer that is out */
 };
 
-/* A buffer on its way; freed when gRPC gives it back. */
+/*
+ * A buffer on its way; freed when gRPC gives it back. pool is stored last and loaded first: gRPC orders the two threads
+ * anyway, but not where ThreadSanitizer could see it.
+ */
 struct message {
-    struct message_pool *pool; /* a reference of its own */
-    struct buffer *buffer;     /* owned */
+    struct message_pool *_Atomic pool; /* a reference of its own */
+    struct buffer *buffer;             /* owned */
 };
 
 static void message_back(void *argument);
@@ -57,15 +60,17 @@ grpc_slice message_pool_take(struct message_pool *pool, size_t length)
         buffer_release(buffer);
         return grpc_slice_malloc(length);
     }
-    *message = (struct message){.pool = pool, .buffer = buffer};
     atomic_fetch_add(&pool->references, 1);
+    message->buffer = buffer;
+    atomic_store_explicit(&message->pool, pool, memory_order_release);
     return grpc_slice_new_with_user_data(buffer->data, length, message_back, message);
 }
 
 static void message_back(void *argument)
 {
     struct message *message = argument;
+    struct message_pool *const pool = atomic_load_explicit(&message->pool, memory_order_acquire);
     buffer_release(message->buffer);
-    message_pool_unref(message->pool);
+    message_pool_unref(pool);
     free(message);
 }
