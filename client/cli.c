@@ -40,6 +40,7 @@ static const struct command commands[] = {
     {"diff", 2, 2, cli_diff, SPECIAL_ESCAPE_NAMES | SPECIAL_TREE},
     {"capabilities", 0, 0, cli_capabilities, 0},
     {"status", 0, 0, cli_status, 0},
+    {"scrub", 0, 1, cli_scrub, 0},
 };
 
 static const struct {
@@ -79,6 +80,8 @@ static const char help[] =
     "  diff TREE TREE         what differs between two trees, each HASH/SIZE or a directory here\n"
     "  capabilities           what the server says it can do\n"
     "  status                 how a varve server is\n"
+    "  scrub [start]          how far a varve server has verified what it stores; start: it begins "
+    "a pass now\n"
     "\n"
     "Options:\n"
     "  --server HOST:PORT     grpc://HOST:PORT and unix:PATH too; $VARVE_SERVER if it is not "

@@ -79,5 +79,6 @@ enum cli_exit cli_cat(struct cli *cli);
 enum cli_exit cli_diff(struct cli *cli);
 enum cli_exit cli_capabilities(struct cli *cli);
 enum cli_exit cli_status(struct cli *cli);
+enum cli_exit cli_scrub(struct cli *cli);
 
 #endif

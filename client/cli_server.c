@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve capabilities, varve status. */
+/* varve capabilities, varve status, varve scrub. */
+#include <string.h>
+
 #include "client/capabilities.h"
 #include "client/cli.h"
 #include "client/json.h"
@@ -19,6 +21,8 @@ static void set_json(struct json *json,
 static const char *limit_text(int64_t limit, char text[32]);
 static void print_status(const struct cli *cli, const struct server_status *server);
 static void print_status_json(const struct cli *cli, const struct server_status *server);
+static void print_scrub(const struct cli *cli, const struct scrub_state *scrub);
+static void scrub_json(struct json *json, const char *key, const struct scrub_state *scrub);
 
 enum cli_exit cli_capabilities(struct cli *cli)
 {
@@ -153,6 +157,8 @@ static void print_status(const struct cli *cli, const struct server_status *serv
             (unsigned long long)server->lanes[i].segments,
             (unsigned long long)server->lanes[i].pending_seq,
             (unsigned long long)(server->lanes[i].pending_seq - server->lanes[i].durable_seq));
+    if (server->has_scrub)
+        print_scrub(cli, &server->scrub);
 }
 
 static void print_status_json(const struct cli *cli, const struct server_status *server)
@@ -180,6 +186,54 @@ static void print_status_json(const struct cli *cli, const struct server_status 
         json_close_object(&json);
     }
     json_close_array(&json);
+    if (server->has_scrub)
+        scrub_json(&json, "scrub", &server->scrub);
     json_close_object(&json);
     json_end(&json);
+}
+
+enum cli_exit cli_scrub(struct cli *cli)
+{
+    struct scrub_state scrub;
+    struct status status = {0};
+    const bool start = cli->argument_count > 0;
+    if (start && strcmp(cli->arguments[0], "start") != 0) {
+        fprintf(cli->messages, "varve: scrub: %s: only start may follow it\n", cli->arguments[0]);
+        return CLI_EXIT_USAGE;
+    }
+    if (!store_service_scrub(cli->client, start ? SCRUB_START : SCRUB_LOOK, &scrub, &status))
+        return cli_failed(cli, NULL, &status);
+    if (cli->json) {
+        struct json json;
+        json_init(&json, cli->out);
+        scrub_json(&json, NULL, &scrub);
+        json_end(&json);
+    } else {
+        print_scrub(cli, &scrub);
+    }
+    return CLI_EXIT_OK;
+}
+
+static void print_scrub(const struct cli *cli, const struct scrub_state *scrub)
+{
+    fprintf(cli->out,
+            "scrub            %s, %llu of %llu bytes, %llu damaged; %llu passes have ended\n",
+            scrub->running ? "running" : "idle", (unsigned long long)scrub->position_bytes,
+            (unsigned long long)scrub->total_bytes, (unsigned long long)scrub->damaged,
+            (unsigned long long)scrub->passes);
+}
+
+static void scrub_json(struct json *json, const char *key, const struct scrub_state *scrub)
+{
+    json_open_object(json, key);
+    json_bool(json, "running", scrub->running);
+    json_unsigned(json, "position_bytes", scrub->position_bytes);
+    json_unsigned(json, "total_bytes", scrub->total_bytes);
+    json_unsigned(json, "segment", scrub->segment);
+    json_unsigned(json, "offset", scrub->offset);
+    json_unsigned(json, "damaged", scrub->damaged);
+    json_unsigned(json, "passes", scrub->passes);
+    json_integer(json, "last_pass_unix_ns", scrub->last_pass_unix_ns);
+    json_unsigned(json, "bytes_per_second", scrub->bytes_per_second);
+    json_close_object(json);
 }

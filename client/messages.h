@@ -29,6 +29,7 @@
 #define METHOD_QUERY_WRITE_STATUS "/google.bytestream.ByteStream/QueryWriteStatus"
 #define METHOD_STORE_STAT "/varve.v1.Store/Stat"
 #define METHOD_STORE_STATUS "/varve.v1.Store/Status"
+#define METHOD_STORE_SCRUB "/varve.v1.Store/Scrub"
 
 /* Slices are owned by the caller; digests of one request have one digest function. */
 grpc_slice find_missing_request(struct bytes instance, const struct digest *digests, size_t count);

@@ -20,6 +20,7 @@ static void *call_and_unpack(struct client *client,
                              grpc_slice body,
                              const ProtobufCMessageDescriptor *descriptor,
                              struct status *status);
+static void copy_scrub(const Varve__V1__ScrubResponse *from, struct scrub_state *to);
 static void copy_text(char to[SERVER_TEXT_BYTES_MAX], const char *from);
 
 bool store_service_stat(struct client *client,
@@ -95,8 +96,45 @@ bool store_service_status(struct client *client,
         server->lanes[i].bytes = lane->bytes;
         server->lane_count = i + 1;
     }
+    server->has_scrub = response->scrub != NULL;
+    if (server->has_scrub)
+        copy_scrub(response->scrub, &server->scrub);
     protobuf_c_message_free_unpacked(&response->base, NULL);
     return true;
+}
+
+bool store_service_scrub(struct client *client,
+                         enum scrub_request request,
+                         struct scrub_state *scrub,
+                         struct status *status)
+{
+    /* The field `start`, a varint of 1; an empty message where it is not set. */
+    static const char start[] = {1 << 3, 1};
+    Varve__V1__ScrubResponse *response =
+        call_and_unpack(client, METHOD_STORE_SCRUB,
+                        request == SCRUB_START ? grpc_slice_from_copied_buffer(start, sizeof(start))
+                                               : grpc_empty_slice(),
+                        &varve__v1__scrub_response__descriptor, status);
+    if (response == NULL)
+        return false;
+    copy_scrub(response, scrub);
+    protobuf_c_message_free_unpacked(&response->base, NULL);
+    return true;
+}
+
+static void copy_scrub(const Varve__V1__ScrubResponse *from, struct scrub_state *to)
+{
+    *to = (struct scrub_state){
+        .running = from->running,
+        .position_bytes = from->position_bytes,
+        .total_bytes = from->total_bytes,
+        .segment = from->segment,
+        .offset = from->offset,
+        .damaged = from->damaged,
+        .passes = from->passes,
+        .bytes_per_second = from->bytes_per_second,
+        .last_pass_unix_ns = from->last_pass_unix_ns,
+    };
 }
 
 /* NULL: failed. */

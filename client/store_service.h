@@ -23,6 +23,21 @@ MUST_CHECK bool store_service_stat(struct client *client,
                                    size_t count,
                                    struct status *status);
 
+/* Fields are those of varve.v1.ScrubResponse. */
+struct scrub_state {
+    bool running;
+    uint64_t position_bytes, total_bytes, segment, offset, damaged, passes, bytes_per_second;
+    int64_t last_pass_unix_ns;
+};
+
+enum scrub_request { SCRUB_LOOK, SCRUB_START };
+
+/* Waits for the answer, not for a pass. Errors: UNIMPLEMENTED when the server is not varve. */
+MUST_CHECK bool store_service_scrub(struct client *client,
+                                    enum scrub_request request,
+                                    struct scrub_state *scrub,
+                                    struct status *status);
+
 enum { SERVER_LANES_MAX = 8, SERVER_TEXT_BYTES_MAX = 256 };
 
 struct server_status {
@@ -36,6 +51,8 @@ struct server_status {
         uint64_t pending_seq, durable_seq, segments, bytes;
     } lanes[SERVER_LANES_MAX];
     uint64_t index_entries, uptime_seconds, data_free_bytes, data_total_bytes;
+    bool has_scrub; /* older servers have none */
+    struct scrub_state scrub;
 };
 
 /* Waits for the answer. Errors: UNIMPLEMENTED when the server is not varve. */

@@ -45,6 +45,7 @@ struct config {
     uint64_t max_connections;
     uint64_t workers;
     uint64_t pollers;
+    uint64_t scrub_bytes_per_s; /* 0: no pass begins by itself */
     int64_t upload_keep_ns;
     int64_t drain_ns;
     int64_t keepalive_ns;

@@ -34,5 +34,6 @@ extern const struct method rpc_reflection_v1alpha;
 /* varve.v1 */
 extern const struct method rpc_store_stat;
 extern const struct method rpc_store_status;
+extern const struct method rpc_store_scrub;
 
 #endif

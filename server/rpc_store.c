@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve.v1.Store: where blobs lie, and how the server is. Changes nothing, marks nothing as used.
+ * varve.v1.Store: where blobs lie, how the server and its scrub are. Marks nothing as used.
  */
 #include <stdlib.h>
 
@@ -18,6 +18,8 @@ typedef Varve__V1__StatResponse stat_response;
 typedef Varve__V1__BlobPlace blob_place;
 typedef Varve__V1__StatusResponse status_response;
 typedef Varve__V1__LaneStatus lane_status;
+typedef Varve__V1__ScrubRequest scrub_request;
+typedef Varve__V1__ScrubResponse scrub_response;
 
 /* An answer has up to some 130 bytes for each digest. */
 static const size_t stat_digests_max = LIMIT_RESPONSE_BYTES / 160;
@@ -155,6 +157,22 @@ static bool count_segments(struct store *store,
     return ok;
 }
 
+static void fill_scrub(struct server *server, scrub_response *response)
+{
+    struct scrub_progress progress;
+    scrub_progress(durability_scrub(server->durability), &progress);
+    varve__v1__scrub_response__init(response);
+    response->running = progress.running ? 1 : 0;
+    response->position_bytes = progress.done_bytes;
+    response->total_bytes = progress.total_bytes;
+    response->segment = progress.segment;
+    response->offset = progress.offset;
+    response->damaged = progress.damaged;
+    response->passes = progress.passes;
+    response->last_pass_unix_ns = progress.last_pass_wall_ns;
+    response->bytes_per_second = server->store->scrub_bytes_per_s;
+}
+
 static void status_message(struct call *call, void *state, const struct message *message)
 {
     (void)state;
@@ -181,6 +199,9 @@ static void status_message(struct call *call, void *state, const struct message 
     }
     const bool failed = durability_failed(server->durability, &why);
     status_response response = VARVE__V1__STATUS_RESPONSE__INIT;
+    scrub_response scrub;
+    fill_scrub(server, &scrub);
+    response.scrub = &scrub;
     response.version = (char *)(uintptr_t)VARVE_VERSION;
     response.state = state_value(health_state(server->health, NULL));
     response.read_only = failed ? 1 : 0;
@@ -199,3 +220,28 @@ const struct method rpc_store_status = {.path = "/varve.v1.Store/Status",
                                         .kind = METHOD_UNARY,
                                         .role = ROLE_READ,
                                         .on_message = status_message};
+
+/* ---- Scrub */
+
+static void scrub_message(struct call *call, void *state, const struct message *message)
+{
+    (void)state;
+    struct server *const server = call_server(call);
+    struct status status = {0};
+    scrub_response response;
+    const scrub_request *const request = (const scrub_request *)(void *)call_unpack(
+        call, message, &varve__v1__scrub_request__descriptor, &status);
+    if (request == NULL) {
+        call_fail(call, &status);
+        return;
+    }
+    if (request->start)
+        scrub_start(durability_scrub(server->durability));
+    fill_scrub(server, &response);
+    call_reply_packed(call, &response.base);
+}
+
+const struct method rpc_store_scrub = {.path = "/varve.v1.Store/Scrub",
+                                       .kind = METHOD_UNARY,
+                                       .role = ROLE_ADMIN,
+                                       .on_message = scrub_message};

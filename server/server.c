@@ -153,7 +153,8 @@ static bool open_store(struct server *server, struct status *status)
                                  .clock = server->clock,
                                  .metrics = server->metrics,
                                  .buffers = server->buffers,
-                                 .directory = config->data};
+                                 .directory = config->data,
+                                 .scrub_bytes_per_s = config->scrub_bytes_per_s};
     store.segment_bytes[LANE_SMALL] = config->small_segment_bytes;
     store.segment_bytes[LANE_LARGE] = config->large_segment_bytes;
     struct recovery_report report = {0};

@@ -147,8 +147,9 @@ START_TEST(sizes_times_and_shares_have_units)
 {
     ck_assert(parse("varved --data x --small-segment-size 64MiB --large-segment-size=67108864 "
                     "--upload-keep 90s --drain-time 0 "
-                    "--keepalive 1500ms --request-memory 50% --grpc-memory 2GiB",
+                    "--keepalive 1500ms --request-memory 50% --grpc-memory 2GiB --scrub-rate 0B",
                     ""));
+    ck_assert_uint_eq(config->scrub_bytes_per_s, 0);
     ck_assert_uint_eq(config->small_segment_bytes, 64 * MIB);
     ck_assert_uint_eq(config->large_segment_bytes, 64 * MIB);
     ck_assert_int_eq(config->upload_keep_ns, 90 * NS_PER_S);

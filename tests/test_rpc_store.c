@@ -20,6 +20,8 @@ typedef Build__Bazel__Remote__Execution__V2__Digest digest_message;
 typedef Varve__V1__StatRequest stat_request;
 typedef Varve__V1__StatResponse stat_response;
 typedef Varve__V1__StatusResponse status_response;
+typedef Varve__V1__ScrubRequest scrub_request;
+typedef Varve__V1__ScrubResponse scrub_response;
 
 static struct front_rig rig;
 static struct real_store real;
@@ -28,7 +30,8 @@ static char text[RPC_TEXT_BYTES_MAX];
 
 static void setup(void)
 {
-    static const struct method *const methods[] = {&rpc_store_stat, &rpc_store_status};
+    static const struct method *const methods[] = {&rpc_store_stat, &rpc_store_status,
+                                                   &rpc_store_scrub};
     real_store_open(&real, &store_metrics, 8);
     front_rig_start(&rig, methods, ARRAY_LENGTH(methods), NULL);
     rig.server.durability = real.durability;
@@ -183,6 +186,57 @@ START_TEST(status_counts_what_was_written_and_is_durable)
 }
 END_TEST
 
+static scrub_response *ask_scrub(bool start)
+{
+    scrub_request request = VARVE__V1__SCRUB_REQUEST__INIT;
+    uint8_t packed[16];
+    uint8_t *received = NULL;
+    size_t length = 0;
+    request.start = start;
+    const size_t packed_length = varve__v1__scrub_request__pack(&request, packed);
+    ck_assert_int_eq(rpc_unary(&rig.client, rpc_store_scrub.path, bytes_of(packed, packed_length),
+                               &received, &length, text),
+                     GRPC_STATUS_OK);
+    scrub_response *const response = varve__v1__scrub_response__unpack(NULL, length, received);
+    ck_assert_ptr_nonnull(response);
+    free(received);
+    return response;
+}
+
+START_TEST(scrub_begins_a_pass_when_it_is_told_to_and_tells_what_it_found)
+{
+    const struct digest damaged = real_store_put(&real, bytes_of_string("damaged"));
+    real_store_put(&real, bytes_of_string("sound"));
+    scrub_response *response = ask_scrub(false);
+    ck_assert_int_eq(response->running, 0);
+    ck_assert_uint_eq(response->passes, 0);
+    ck_assert_uint_eq(response->bytes_per_second, 0);
+    varve__v1__scrub_response__free_unpacked(response, NULL);
+
+    real_store_damage(&real, &damaged);
+    response = ask_scrub(true);
+    ck_assert(response->running);
+    for (int i = 0; i < 3000 && response->passes == 0; i++) {
+        varve__v1__scrub_response__free_unpacked(response, NULL);
+        clock_pause(10 * NS_PER_MS);
+        response = ask_scrub(false);
+    }
+    ck_assert_int_eq(response->running, 0);
+    ck_assert_uint_eq(response->passes, 1);
+    ck_assert_uint_eq(response->damaged, 1);
+    ck_assert_uint_gt(response->total_bytes, 0);
+    ck_assert_uint_eq(response->position_bytes, response->total_bytes);
+    ck_assert_int_gt(response->last_pass_unix_ns, 0);
+    varve__v1__scrub_response__free_unpacked(response, NULL);
+    ck_assert(!store_has_blob(real.store, &damaged));
+
+    status_response *const status = ask_status();
+    ck_assert_ptr_nonnull(status->scrub);
+    ck_assert_uint_eq(status->scrub->passes, 1);
+    varve__v1__status_response__free_unpacked(status, NULL);
+}
+END_TEST
+
 /* One record that is written, and how that ended. */
 struct writing {
     struct commit_request request;
@@ -232,6 +286,7 @@ int main(void)
     tcase_add_test(all, stat_tells_where_each_blob_lies_in_the_order_asked);
     tcase_add_test(all, stat_refuses_what_is_no_digest_and_too_many);
     tcase_add_test(all, status_counts_what_was_written_and_is_durable);
+    tcase_add_test(all, scrub_begins_a_pass_when_it_is_told_to_and_tells_what_it_found);
     tcase_add_test(all, status_says_why_nothing_is_written_any_more);
     suite_add_tcase(suite, all);
     return test_run(suite);
