@@ -44,15 +44,20 @@ static size_t put_together(struct store_put *puts,
     return acknowledged;
 }
 
+static void until_so_many_segments(size_t count)
+{
+    while (segment_set_count(durability_store(rig.durability)->segments) < count)
+        nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 20 * NS_PER_MS}, NULL);
+}
+
 /* An active segment and a spare in the small lane, a spare in the large: the next sync is of a commit. */
 static void until_segments_are_made(void)
 {
     struct digest digest;
     struct status status;
     ck_assert(store_rig_put(&rig, bytes_of("first", 5), &digest, &status));
-    while (segment_set_count(durability_store(rig.durability)->segments) < 3)
-        nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
-    nanosleep(&(struct timespec){.tv_nsec = 20 * NS_PER_MS}, NULL);
+    until_so_many_segments(3);
 }
 
 START_TEST(sixteen_concurrent_uploads_share_at_most_two_syncs)
@@ -124,7 +129,7 @@ START_TEST(a_failed_sync_is_never_turned_into_ok)
     ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
     ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_READ_ONLY), 1);
     ck_assert(durability_failed(rig.durability, &status));
-    ck_assert_int_eq(rig.failure.code, STATUS_UNAVAILABLE);
+    ck_assert_int_eq(store_rig_failure(&rig), STATUS_UNAVAILABLE);
 
     /* Later writes are refused, and what was durable is served. */
     struct digest later;
@@ -175,6 +180,8 @@ START_TEST(no_lane_takes_anything_once_a_sync_of_either_has_failed)
     struct digest digest;
     struct status status = {0};
     until_segments_are_made();
+    ck_assert(store_rig_put(&rig, bytes_of(data, LARGE - 1), &digest, &status));
+    until_so_many_segments(4);
     io_sim_fail(rig.sim, IO_SIM_SYNC, 1, EIO, IO_SIM_ONCE);
     ck_assert(!store_rig_put(&rig, bytes_of(data, failing), &digest, &status));
     ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);

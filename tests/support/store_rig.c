@@ -21,6 +21,7 @@ void store_rig_start(struct store_rig *rig, enum store_rig_disk disk)
 {
     struct status status;
     memset(rig, 0, sizeof(*rig));
+    lock_init(&rig->lock, LOCK_RANK_LEAF);
     temp_dir_make(&rig->directory);
     if (disk == STORE_RIG_SIMULATED) {
         rig->sim = io_sim_new();
@@ -72,7 +73,9 @@ bool store_rig_try_open(struct store_rig *rig, struct status *status)
         .segment_bytes = {SEGMENT_BYTES_MIN, SEGMENT_BYTES_MIN},
         .scrub_bytes_per_s = rig->scrub_bytes_per_s,
     };
+    lock_acquire(&rig->lock);
     rig->failure.code = STATUS_OK;
+    lock_release(&rig->lock);
     return durability_open(&config, remember_failure, rig, &rig->durability, &rig->report, status);
 }
 
@@ -80,7 +83,18 @@ static void remember_failure(void *argument, enum lane lane, const struct status
 {
     struct store_rig *rig = argument;
     (void)lane;
-    rig->failure = *why;
+    lock_acquire(&rig->lock);
+    if (rig->failure.code == STATUS_OK)
+        rig->failure = *why;
+    lock_release(&rig->lock);
+}
+
+enum status_code store_rig_failure(struct store_rig *rig)
+{
+    lock_acquire(&rig->lock);
+    const enum status_code code = rig->failure.code;
+    lock_release(&rig->lock);
+    return code;
 }
 
 void store_rig_close(struct store_rig *rig)

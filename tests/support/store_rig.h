@@ -18,9 +18,10 @@ struct store_rig {
     struct metrics metrics;
     struct buffer_pool *buffers;
     struct durability *durability;
-    uint64_t scrub_bytes_per_s; /* of the next open */
+    uint64_t scrub_bytes_per_s;    /* of the next open */
     struct recovery_report report; /* of the last open */
-    struct status failure;         /* why a lane failed; code 0: none did */
+    struct lock lock;
+    struct status failure; /* guarded by lock; why a lane failed first; code 0: none did */
 };
 
 enum store_rig_disk { STORE_RIG_SIMULATED, STORE_RIG_REAL };
@@ -33,6 +34,8 @@ void store_rig_end(struct store_rig *rig);
 void store_rig_open(struct store_rig *rig);
 bool store_rig_try_open(struct store_rig *rig, struct status *status);
 void store_rig_close(struct store_rig *rig);
+/* Why a lane has failed since it was opened; OK: none has. */
+enum status_code store_rig_failure(struct store_rig *rig);
 
 /* Simulated disk: the power goes, then the process. Not opened again. */
 void store_rig_crash(struct store_rig *rig, uint64_t seed, enum io_sim_crash_mode mode);
