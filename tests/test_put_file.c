@@ -25,29 +25,18 @@ static struct temp_dir files;
 static int source_fd = -1;
 static unsigned change_at_write;
 static void (*change)(void);
-static int64_t (
-    *real_pwritev)(struct io *io, int fd, const struct iovec *parts, int n, uint64_t offset);
 
-static int64_t pwritev_and_change(struct io *io,
-                                  int fd,
-                                  const struct iovec *parts,
-                                  int n,
-                                  uint64_t offset)
+static void change_the_source(size_t bytes)
 {
-    size_t length = 0;
-    for (int i = 0; i < n; i++)
-        length += parts[i].iov_len;
-    if (length >= LIMIT_CHUNK_BYTES && change_at_write > 0 && --change_at_write == 0)
+    if (bytes >= LIMIT_CHUNK_BYTES && change_at_write > 0 && --change_at_write == 0)
         change();
-    return real_pwritev(io, fd, parts, n, offset);
 }
 
 static void setup(void)
 {
     temp_dir_make(&files);
     real_store_open(&real, &metrics, 4);
-    real_pwritev = real.ops.pwritev;
-    real.ops.pwritev = pwritev_and_change;
+    atomic_store(&real.before_write, change_the_source);
 }
 
 static void teardown(void)

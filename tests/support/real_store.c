@@ -24,6 +24,12 @@ static int64_t pwritev_or_fail(struct io *io,
 {
     struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
     const int error_number = atomic_load(&real->write_errno);
+    void (*const before_write)(size_t bytes) = atomic_load(&real->before_write);
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += parts[i].iov_len;
+    if (before_write != NULL)
+        before_write(bytes);
     return error_number != 0 ? -error_number
                              : io_posix()->ops->pwritev(io_posix(), fd, parts, count, offset);
 }
