@@ -57,7 +57,7 @@ static void check_errno(bool ok, const char *what)
 {
     if (ok)
         return;
-    fprintf(stderr, "sender: %s: %s\n", what, strerror(errno));
+    fprintf(stderr, "sender: %s: %m\n", what);
     exit(EXIT_FAILURE);
 }
 
@@ -485,7 +485,7 @@ static int measure_rss(char **command)
     check_errno(child >= 0, "fork");
     if (child == 0) {
         execvp(command[0], command);
-        fprintf(stderr, "sender: %s: %s\n", command[0], strerror(errno));
+        fprintf(stderr, "sender: %s: %m\n", command[0]);
         _exit(127);
     }
     int result;
