@@ -79,7 +79,7 @@ bool line_file_write(struct io *io,
     char line[LINE_BYTES_MAX + 1];
     const size_t length = strlen(text);
     ASSERT(length <= LINE_FILE_TEXT_BYTES_MAX);
-    memcpy(line, text, length);
+    memcpy(line, text, length + 1);
     const size_t whole = add_crc(line, length);
     bool ok = asprintf(&path, "%s/%s", directory, name) >= 0 &&
               asprintf(&new_path, "%s/%s.new", directory, name) >= 0;

@@ -272,10 +272,11 @@ static bool read_pages(struct window *window,
         size_t read = 0;
         if (piece > wanted - done)
             piece = wanted - done;
-        if (io_pread(segment->io, segment->read_fd, window->data + done, piece, offset + done,
-                     &read, status) ||
-            io_pread(segment->io, segment->read_fd, window->data + done, piece, offset + done,
-                     &read, status)) {
+        bool ok = false;
+        for (int tries = 0; !ok && tries < 2; tries++)
+            ok = io_pread(segment->io, segment->read_fd, window->data + done, piece, offset + done,
+                          &read, status);
+        if (ok) {
             window->unreadable = 0;
             done += read;
             if (read < piece)
