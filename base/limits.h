@@ -66,6 +66,15 @@
  */
 #define LIMIT_COMMIT_WINDOW_NS (100 * 1000)
 /*
+ * How long a write waits for an eviction when the store is full, before its client is told. Clients' own deadlines are
+ * some 60 s.
+ */
+#define LIMIT_WAIT_FOR_ROOM_NS (5 * INT64_C(1000000000))
+/*
+ * What eviction moves in one round: others' writes wait for that long, some 2 ms.
+ */
+#define LIMIT_MOVE_ROUND_BYTES (2 * MIB)
+/*
  * Requests that wait for a round of one lane; beyond it writes are refused with RESOURCE_EXHAUSTED.
  */
 #define LIMIT_COMMIT_QUEUE 65536

@@ -64,6 +64,18 @@
     X(WRITES_REFUSED_FAILED, "varve_writes_refused_total", "reason=\"sync_failed\"", COUNTER,      \
       "Writes refused, by reason.")                                                                \
     X(READ_ONLY, "varve_read_only", "", GAUGE, "1 when writes are refused since a sync failed.")   \
+    X(CAPACITY_BYTES, "varve_capacity_bytes", "", GAUGE,                                           \
+      "What segment files may take; 0: as much as the disk has.")                                  \
+    X(SEGMENT_FILE_BYTES, "varve_segment_file_bytes", "", GAUGE,                                   \
+      "What segment files take, with what is allocated ahead.")                                    \
+    X(DISK_FREE_BYTES, "varve_disk_free_bytes", "", GAUGE,                                         \
+      "What is free on the disk of the data directory.")                                           \
+    X(SEGMENTS_CONDEMNED, "varve_segments_condemned", "", GAUGE,                                   \
+      "Evicted segments whose file stays while somebody reads it.")                                \
+    X(EVICTION_MOVES_FAILED, "varve_eviction_moves_failed_total", "", COUNTER,                     \
+      "Records that were in use and could not be appended afresh.")                                \
+    X(EVICTION_VOUCHED_FORGOTTEN_BYTES, "varve_eviction_vouched_forgotten_bytes_total", "",        \
+      COUNTER, "Bytes of records that went although they were used within --vouch.")               \
     X(SEGMENTS_EVICTED, "varve_segments_evicted_total", "", COUNTER,                               \
       "Segments evicted to keep within the capacity.")                                             \
     X(BLOBS_EVICTED, "varve_blobs_evicted_total", "", COUNTER,                                     \

@@ -9,6 +9,10 @@
  * If more than one request waits (or commit_expect() says that more are coming) a round waits up to
  * LIMIT_COMMIT_WINDOW_NS for company. A lone request pays no window.
  *
+ * What eviction moves has a queue and rounds of its own, in turn with the others: writes may have to wait for an eviction,
+ * moves are what it waits for. A move is appended only if its entry still lies where it is moved from, so a later record of a
+ * key is never followed by an older one.
+ *
  * A failed sync is final (I9): every request of the round and all later ones fail with UNAVAILABLE, nothing is
  * published, and the sync is never tried again. A full disk is not final: that request fails with RESOURCE_EXHAUSTED.
  *
@@ -30,8 +34,10 @@ struct commit_request {
     struct bytes instance; /* borrowed; ACTION: part of its key */
     struct place
         relocate; /* a move: where the entry lies now; published only if it still does. Segment 0: no move */
+    uint16_t
+        clear_touch; /* a move: the entry counts as unused then if its touch is still this; 0: keep it */
     bool
-        stale; /* out: a move that was appended, but whose entry went away meanwhile: the copy is nobody's */
+        stale; /* out, a move: the entry lies elsewhere by now, or nowhere; the copy, if there is one, is nobody's */
     struct place forget; /* FORGET: the record that goes */
     enum record_kind forget_kind;
     struct ack
@@ -55,8 +61,11 @@ MUST_CHECK bool commit_new(const struct commit_config *config,
                            struct status *status);
 void commit_free(struct commit *commit); /* asserts that nothing is queued */
 
-/* Queues a list of requests (linked by next). Each is called back in the end, also when this lane has failed. */
+/* Queues a list of requests (linked by next), all of them writes, or all moves and FORGETs. Each is called back in the end, also when this lane has failed. */
 void commit_submit(struct commit *commit, struct commit_request *requests);
+
+/* There may be room again for requests that wait for it. Any thread. */
+void commit_room_made(struct commit *commit);
 
 /* Tells that `puts` more (or, negative, fewer) requests are on their way: the window waits for them. */
 void commit_expect(struct commit *commit, int puts);

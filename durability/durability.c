@@ -32,12 +32,17 @@ struct durability {
     struct thread evict_thread;
     struct thread scrub_thread;
 
-    /* Makes and seals segments, off the committers' way. */
+    /* Wakes the threads that make, seal and evict segments, off the committers' way. */
     struct lock lock;
     struct condition maintenance_wanted;
-    uint64_t wanted; /* guarded by lock: how often it was asked for */
-    bool stopping;   /* guarded by lock */
+    uint64_t segments_wanted; /* guarded by lock: how often it was asked for */
+    uint64_t evict_wanted;    /* guarded by lock */
+    bool stopping;            /* guarded by lock */
 };
+
+/* How often the two look by themselves; and the evictor, while it waits for readers to leave what it has evicted. */
+#define LOOK_NS NS_PER_S
+#define LOOK_FOR_READERS_NS (50 * NS_PER_MS)
 
 static bool open_parts(struct durability *durability,
                        struct recovery_report *report,
@@ -54,8 +59,13 @@ static void run_index(void *argument);
 static void run_segments(void *argument);
 static void run_evict(void *argument);
 static void run_scrub(void *argument);
+static void tell_of_room(struct durability *durability);
+static void note_space(struct store *store);
 static void want_maintenance(struct durability *durability);
-static bool wait_for_maintenance(struct durability *durability, uint64_t *seen);
+static bool wait_until_wanted(struct durability *durability,
+                              const uint64_t *wanted,
+                              uint64_t *seen,
+                              int64_t at_most_ns);
 
 bool durability_open(const struct store_config *config,
                      void (*on_failure)(void *argument, enum lane lane, const struct status *why),
@@ -153,7 +163,8 @@ static bool start_threads(struct durability *durability, struct status *status)
         {&durability->commit_threads[LANE_LARGE], "commit-large", 0, run_commit,
          durability->commits[LANE_LARGE]},
     };
-    durability->wanted = 1; /* spares are made at once */
+    durability->segments_wanted = 1; /* spares are made at once */
+    durability->evict_wanted = 1;
     for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
         if (!thread_start(table[i].thread, table[i].name, table[i].nice, table[i].run,
                           table[i].argument, status))
@@ -167,11 +178,12 @@ static void log_report(const struct store *store, const struct recovery_report *
     struct log_text text;
     log_event(LOG_LEVEL_INFO, "store_open",
               "data=%s segments=%zu entries=%" PRIu64 " recovered_records=%" PRIu64
-              " tails_cut=%" PRIu64 " entries_dropped=%" PRIu64
+              " tails_cut=%" PRIu64 " entries_dropped=%" PRIu64 " entries_evicted=%" PRIu64
               " index_rebuilt=%d duration_ms=%" PRId64,
               log_quote(&text, store->directory), segment_set_count(store->segments),
               report->entries, report->records_recovered, report->tails_cut,
-              report->entries_dropped, report->index_rebuilt, report->duration_ns / NS_PER_MS);
+              report->entries_dropped, report->entries_evicted, report->index_rebuilt,
+              report->duration_ns / NS_PER_MS);
 }
 
 /* In the order of the data: what is submitted is committed, then acknowledged, then indexed. Takes half-opened objects. */
@@ -257,7 +269,7 @@ static void run_segments(void *argument)
     struct durability *durability = argument;
     struct store *store = durability->store;
     uint64_t seen = 0;
-    while (wait_for_maintenance(durability, &seen)) {
+    while (wait_until_wanted(durability, &durability->segments_wanted, &seen, LOOK_NS)) {
         blob_table_set_minute(store->table,
                               (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
         for (size_t lane = 0; lane < LANE_COUNT; lane++)
@@ -280,24 +292,54 @@ static void run_evict(void *argument)
 {
     struct durability *durability = argument;
     uint64_t seen = 0;
-    while (wait_for_maintenance(durability, &seen)) {
-        while (evictor_step(durability->evictor)) {
-            for (size_t lane = 0; lane < LANE_COUNT; lane++)
-                segment_log_room_made(durability->store->logs[lane]);
-            want_maintenance(durability);
-        }
+    while (wait_until_wanted(durability, &durability->evict_wanted, &seen,
+                             evictor_waits_for_readers(durability->evictor) ? LOOK_FOR_READERS_NS
+                                                                            : LOOK_NS)) {
+        while (evictor_step(durability->evictor))
+            tell_of_room(durability);
+        /* Others may have made room on the disk. */
+        tell_of_room(durability);
+        note_space(durability->store);
     }
 }
 
-/* True when there may be something to do: asked for, or once a second (a full disk may have room again). */
-static bool wait_for_maintenance(struct durability *durability, uint64_t *seen)
+static void tell_of_room(struct durability *durability)
 {
-    lock_acquire(&durability->lock);
-    if (durability->wanted == *seen && !durability->stopping &&
-        !condition_wait_for(&durability->maintenance_wanted, &durability->lock, NS_PER_S)) {
-        /* By time. */
+    for (size_t lane = 0; lane < LANE_COUNT; lane++) {
+        segment_log_room_made(durability->store->logs[lane]);
+        commit_room_made(durability->commits[lane]);
     }
-    *seen = durability->wanted;
+    lock_acquire(&durability->lock);
+    durability->segments_wanted++;
+    condition_broadcast(&durability->maintenance_wanted);
+    lock_release(&durability->lock);
+}
+
+static void note_space(struct store *store)
+{
+    struct io_space disk;
+    struct status ignored;
+    metrics_set(store->metrics, METRIC_SEGMENT_FILE_BYTES,
+                (int64_t)segment_set_bytes(store->segments));
+    if (io_space(store->io, store->segments_directory, &disk, &ignored))
+        metrics_set(store->metrics, METRIC_DISK_FREE_BYTES, (int64_t)disk.free_bytes);
+}
+
+/* True when there may be something to do: asked for, or by time. */
+static bool wait_until_wanted(struct durability *durability,
+                              const uint64_t *wanted,
+                              uint64_t *seen,
+                              int64_t at_most_ns)
+{
+    const int64_t until_ns = clock_monotonic_ns(clock_real()) + at_most_ns;
+    lock_acquire(&durability->lock);
+    while (*wanted == *seen && !durability->stopping) {
+        const int64_t left_ns = until_ns - clock_monotonic_ns(clock_real());
+        if (left_ns <= 0 ||
+            !condition_wait_for(&durability->maintenance_wanted, &durability->lock, left_ns))
+            break;
+    }
+    *seen = *wanted;
     const bool go_on = !durability->stopping;
     lock_release(&durability->lock);
     return go_on;
@@ -306,7 +348,8 @@ static bool wait_for_maintenance(struct durability *durability, uint64_t *seen)
 static void want_maintenance(struct durability *durability)
 {
     lock_acquire(&durability->lock);
-    durability->wanted++;
+    durability->segments_wanted++;
+    durability->evict_wanted++;
     condition_broadcast(&durability->maintenance_wanted);
     lock_release(&durability->lock);
 }

@@ -7,74 +7,85 @@
 #include "base/log.h"
 #include "durability/forget.h"
 #include "durability/move.h"
-#include "store/blob_reader.h"
+#include "durability/victim.h"
 #include "store/evict_plan.h"
-#include "store/segment_contents.h"
 
-/* The file of a dead segment is cut so much at a time: freeing 1 GiB at once stalls commits (docs/decisions/0003). */
+/* The file of a dead segment is cut so much at a time: freeing 1 GiB at once stalls commits. */
 #define CUT_STEP_BYTES (16 * MIB)
 #define CUT_PAUSE_NS (5 * NS_PER_MS)
+/* Readers of small blobs are gone after a millisecond; another segment need not go for their sake. */
+#define READERS_PAUSE_NS (5 * NS_PER_MS)
+#define WARN_EVERY_NS (60 * NS_PER_S)
+#define FULL_PAUSE_NS (10 * NS_PER_S)
 
-/* Condemned segments that readers still pin; the next eviction waits while there are so many. */
-enum { CONDEMNED_MAX = 16 };
-
-/* A live blob or action result with bytes in the victim. */
-struct resident {
-    struct evict_candidate candidate;
-    struct moving moving;
+enum {
+    CONDEMNED_MAX =
+        16, /* segments that readers still pin; no more is evicted while there are so many */
+    READERS_PAUSES_MAX = 20,
+    IN_VAIN_MAX = 4, /* segments at once for a file that cannot be made */
+    RECENT_VICTIMS = 8,
+    ATTEMPTS_MAX = 3, /* to move what is used again and again while it is moved */
 };
 
-struct residents {
-    struct resident *items; /* owned; instances of actions too */
-    size_t count, capacity;
-    size_t *slots; /* owned; open addressing by fingerprint: index + 1 of a large blob's resident */
-    size_t slot_count;
+struct condemned {
+    struct segment *segment;
+    bool renamed;
+    bool hidden;     /* and that is durable */
+    bool complained; /* it was logged that this does not work */
 };
 
 struct evictor {
     struct evictor_config config;
+    struct victim_chooser chooser;
     atomic_bool stopping;
-    struct condemned {
-        struct segment *segment; /* borrowed from the set */
-        bool renamed;            /* durably: the next start removes it */
-    } condemned[CONDEMNED_MAX];
-    size_t condemned_count;
-    int64_t warned_ns; /* when a warning about retention was logged last */
+    atomic_size_t condemned_count;
+    struct condemned condemned[CONDEMNED_MAX];
+    int64_t warned_ns; /* when a warning about retention was logged last; 0: never */
+
+    /* Evictions because a file could not be made: when the last was, what was seen then, and how many since one was. */
+    int64_t full_ns;
+    unsigned made_seen, not_made_seen;
+    unsigned in_vain;
+
+    /* The last victims: how large they were, and how much of it was moved. */
+    uint64_t recent_bytes[RECENT_VICTIMS];
+    uint64_t recent_moved_bytes[RECENT_VICTIMS];
+    size_t recent_at;
+    uint64_t carried_bytes; /* of the budget */
 };
 
+static bool disk_wants_room(struct evictor *evictor);
+static void note_full_disk(struct evictor *evictor);
 static bool evict_one(struct evictor *evictor);
-static void set_evicting(struct evictor *evictor, bool evicting);
-static struct segment *choose_victim(struct evictor *evictor);
-static bool collect(struct evictor *evictor,
-                    struct segment *victim,
-                    struct residents *residents,
-                    struct status *status);
-static bool collect_entry(struct evictor *evictor,
-                          struct segment *victim,
-                          const struct footer_entry *entry,
-                          struct residents *residents,
-                          struct status *status);
-static bool collect_small(struct evictor *evictor,
-                          struct segment *victim,
-                          const struct footer_entry *entry,
-                          struct residents *residents,
-                          struct status *status);
-static bool collect_chunk(struct evictor *evictor,
-                          const struct footer_entry *entry,
-                          struct residents *residents,
-                          struct status *status);
-static struct resident *add_resident(struct residents *residents, struct status *status);
-static size_t *large_slot(struct residents *residents, uint64_t fingerprint);
-static void plan(struct evictor *evictor, struct segment *victim, struct residents *residents);
-static void empty_victim(struct evictor *evictor,
-                         struct segment *victim,
-                         struct residents *residents);
-static void condemn(struct evictor *evictor, struct segment *victim);
-static bool rename_condemned(struct evictor *evictor);
-static bool remove_condemned(struct evictor *evictor);
-static void drop_remainders(struct evictor *evictor);
+static bool empty(struct evictor *evictor, struct victim *victim);
+static void plan(struct evictor *evictor, struct victim *victim, struct evict_outcome *outcome);
+static uint64_t vouched_budget_bytes(const struct evictor *evictor, uint64_t victim_bytes);
+static uint32_t vouch_minutes(const struct store *store);
+static void warn_of_retention(struct evictor *evictor,
+                              const struct victim *victim,
+                              const struct evict_outcome *outcome);
+static void move_all(struct evictor *evictor, struct victim *victim, struct mover *mover);
+static void move_resident(const struct victim *victim,
+                          struct mover *mover,
+                          const struct resident *resident,
+                          uint16_t clear);
+static bool forget_rest(struct evictor *evictor,
+                        struct victim *victim,
+                        struct mover *mover,
+                        int attempt);
+static void forget_resident(struct evictor *evictor,
+                            const struct victim *victim,
+                            struct mover *mover,
+                            const struct resident *resident);
+static void account(struct evictor *evictor,
+                    const struct victim *victim,
+                    const struct mover *mover);
+static void condemn(struct evictor *evictor, struct segment *segment);
+static bool tend_condemned(struct evictor *evictor);
+static void hide(struct evictor *evictor, struct condemned *condemned);
 static void remove_file(struct evictor *evictor, struct segment *segment);
-static void free_residents(struct residents *residents);
+static void wait_for_readers(struct evictor *evictor);
+static bool is_stopping(struct evictor *evictor);
 
 bool evictor_new(const struct evictor_config *config,
                  struct evictor **evictor,
@@ -84,11 +95,11 @@ bool evictor_new(const struct evictor_config *config,
     if (made == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the evictor");
     made->config = *config;
+    made->chooser.store = config->store;
     *evictor = made;
     return true;
 }
 
-/* What is condemned and still pinned is a .dead file, which the next start removes. */
 void evictor_free(struct evictor *evictor)
 {
     free(evictor);
@@ -99,389 +110,366 @@ void evictor_stop(struct evictor *evictor)
     atomic_store(&evictor->stopping, true);
 }
 
+static bool is_stopping(struct evictor *evictor)
+{
+    return atomic_load(&evictor->stopping);
+}
+
+bool evictor_waits_for_readers(struct evictor *evictor)
+{
+    return atomic_load(&evictor->condemned_count) > 0;
+}
+
+/* When a lane can't have its next segment made ahead, or the headroom has been used. */
 bool evictor_is_needed(struct evictor *evictor)
 {
     struct store *store = evictor->config.store;
     /* With a failed lane nothing grows any more, and nothing could be moved. */
-    if (commit_failed(evictor->config.commits[LANE_SMALL], NULL) ||
+    if (!space_is_bounded(&store->space) ||
+        commit_failed(evictor->config.commits[LANE_SMALL], NULL) ||
         commit_failed(evictor->config.commits[LANE_LARGE], NULL))
         return false;
-    /* Segments are made one ahead in each lane: that much room is kept. */
-    const uint64_t ahead = store->segment_bytes[LANE_SMALL] + store->segment_bytes[LANE_LARGE];
-    if (store->capacity_bytes != 0 &&
-        segment_set_bytes(store->segments) + ahead > store->capacity_bytes)
-        return true;
-    struct io_space space;
-    struct status ignored;
-    return store->reserve_bytes != 0 && io_space(store->io, store->directory, &space, &ignored) &&
-           space.free_bytes < store->reserve_bytes;
+    int64_t wanted = 0;
+    for (size_t lane = 0; lane < LANE_COUNT; lane++) {
+        if (segment_log_wants_spare(store->logs[lane]))
+            wanted += (int64_t)store->segment_bytes[lane];
+    }
+    return space_left(&store->space) < wanted || disk_wants_room(evictor);
+}
+
+/*
+ * The disk has less room than it says, or has it no more when we come. A few segments may help; where they do not, somebody
+ * else takes what we make free, and the store is not given up in a moment for that.
+ */
+static bool disk_wants_room(struct evictor *evictor)
+{
+    const struct space *space = &evictor->config.store->space;
+    if (evictor->made_seen != atomic_load(&space->files_made))
+        evictor->in_vain = 0;
+    const bool waited =
+        evictor->in_vain < IN_VAIN_MAX ||
+        clock_monotonic_ns(evictor->config.store->clock) - evictor->full_ns >= FULL_PAUSE_NS;
+    return atomic_load(&space->files_not_made) != evictor->not_made_seen && waited;
+}
+
+static void note_full_disk(struct evictor *evictor)
+{
+    const struct space *space = &evictor->config.store->space;
+    const unsigned not_made = atomic_load(&space->files_not_made);
+    if (not_made == evictor->not_made_seen)
+        return;
+    evictor->not_made_seen = not_made;
+    evictor->made_seen = atomic_load(&space->files_made);
+    evictor->full_ns = clock_monotonic_ns(evictor->config.store->clock);
+    evictor->in_vain++;
+}
+
+uint64_t evictor_next_victim(struct evictor *evictor)
+{
+    if (evictor->condemned_count == CONDEMNED_MAX || !evictor_is_needed(evictor))
+        return 0;
+    struct segment *victim = victim_choose(&evictor->chooser);
+    const uint64_t number = victim != NULL ? victim->number : 0;
+    segment_set_unpin(evictor->config.store->segments, victim);
+    return number;
 }
 
 bool evictor_step(struct evictor *evictor)
 {
-    /* Segments go in the order of their numbers: else an old record would be there again, and the newer one gone. */
-    const bool renamed = rename_condemned(evictor);
-    const bool removed = remove_condemned(evictor);
-    if (!renamed || !evictor_is_needed(evictor) || evictor->condemned_count == CONDEMNED_MAX)
-        return removed;
-    const bool evicted = evict_one(evictor);
-    return remove_condemned(evictor) || evicted || removed;
+    const bool removed = tend_condemned(evictor);
+    if (is_stopping(evictor) || evictor->condemned_count == CONDEMNED_MAX ||
+        !evictor_is_needed(evictor) || !evict_one(evictor))
+        return removed && !is_stopping(evictor);
+    wait_for_readers(evictor);
+    return !is_stopping(evictor);
 }
 
 static bool evict_one(struct evictor *evictor)
 {
-    struct segment *victim = choose_victim(evictor);
-    if (victim == NULL)
+    struct store *store = evictor->config.store;
+    struct victim victim = {.store = store, .segment = victim_choose(&evictor->chooser)};
+    if (victim.segment == NULL)
         return false;
-    struct residents residents = {0};
-    struct status status;
-    set_evicting(evictor, true);
-    const bool ok = collect(evictor, victim, &residents, &status);
+    struct status status = {0};
+    struct log_text text;
+    note_full_disk(evictor);
+    segment_set_doom(store->segments, victim.segment);
+    while (segment_set_is_held(store->segments, victim.segment) && !is_stopping(evictor))
+        clock_pause(NS_PER_MS); /* a round of commit */
+    bool ok = !is_stopping(evictor) && victim_collect(&victim, &status) && empty(evictor, &victim);
     if (ok) {
-        plan(evictor, victim, &residents);
-        empty_victim(evictor, victim, &residents);
+        condemn(evictor, victim.segment);
     } else {
-        struct log_text text;
-        log_event(LOG_LEVEL_WARN, "eviction_failed", "segment=%" PRIu64 " reason=%s",
-                  victim->number, log_quote(&text, status.message));
-    }
-    free_residents(&residents);
-    if (ok) /* those of manifests, ours and others': they must not be back without their chunks */
-        forget_wait(evictor->config.store);
-    if (ok && !atomic_load(&evictor->stopping) &&
-        !commit_failed(evictor->config.commits[LANE_SMALL], NULL))
-        condemn(evictor, victim);
-    set_evicting(evictor, false);
-    segment_set_unpin(evictor->config.store->segments, victim);
-    return ok;
-}
-
-static void set_evicting(struct evictor *evictor, bool evicting)
-{
-    for (size_t lane = 0; lane < LANE_COUNT; lane++)
-        segment_log_set_evicting(evictor->config.store->logs[lane], evicting);
-}
-
-/* The oldest one that nobody appends to; pinned. NULL when there is none. */
-static struct segment *choose_victim(struct evictor *evictor)
-{
-    struct store *store = evictor->config.store;
-    uint64_t *numbers = NULL;
-    size_t count = 0;
-    struct status ignored;
-    struct segment *victim = NULL;
-    if (!segment_set_numbers(store->segments, &numbers, &count, &ignored))
-        return NULL;
-    for (size_t i = 0; i < count && victim == NULL; i++) {
-        struct segment *segment = segment_set_pin(store->segments, numbers[i]);
-        if (segment == NULL)
-            continue;
-        if (segment_log_is_done_with(store->logs[segment->lane], segment))
-            victim = segment;
-        else
-            segment_set_unpin(store->segments, segment);
-    }
-    free(numbers);
-    return victim;
-}
-
-static bool collect(struct evictor *evictor,
-                    struct segment *victim,
-                    struct residents *residents,
-                    struct status *status)
-{
-    struct footer_entry *entries = NULL;
-    size_t count = 0;
-    if (!segment_contents_load(victim, &entries, &count, status))
-        return false;
-    size_t slots = 64;
-    while (slots < 2 * count)
-        slots *= 2;
-    residents->slots = calloc(slots, sizeof(*residents->slots));
-    residents->slot_count = slots;
-    bool ok = residents->slots != NULL ||
-              status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict");
-    for (size_t i = 0; ok && i < count; i++)
-        ok = collect_entry(evictor, victim, &entries[i], residents, status);
-    free(entries);
-    return ok;
-}
-
-static bool collect_entry(struct evictor *evictor,
-                          struct segment *victim,
-                          const struct footer_entry *entry,
-                          struct residents *residents,
-                          struct status *status)
-{
-    switch ((enum record_kind)entry->kind) {
-    case RECORD_CHUNK:
-        return collect_chunk(evictor, entry, residents, status);
-    case RECORD_MANIFEST:
-    case RECORD_BLOB:
-    case RECORD_ACTION:
-    case RECORD_FORGET:
-        return collect_small(evictor, victim, entry, residents, status);
-    }
-    return true;
-}
-
-/* A record that stands for itself. */
-static bool collect_small(struct evictor *evictor,
-                          struct segment *victim,
-                          const struct footer_entry *entry,
-                          struct residents *residents,
-                          struct status *status)
-{
-    struct store *store = evictor->config.store;
-    struct moving moving = {.place = footer_entry_place(victim, entry),
-                            .kind = (enum record_kind)entry->kind};
-    struct blob_use use = {0};
-    if (moving.kind == RECORD_MANIFEST) {
-        /* Its chunks may all lie in older segments that are gone: then it was forgotten with them. */
-        if (!footer_entry_digest(entry, &moving.digest))
-            return true;
-        moving.key = blob_table_blob_key(store->table, &moving.digest);
-        if (*large_slot(residents, moving.key.fingerprint) != 0)
-            return true;
-    } else if (!move_identify(store, victim, entry, &moving, status)) {
-        return status->code == STATUS_DATA_LOSS; /* a rotten one goes with its segment */
-    }
-    if (moving.kind == RECORD_FORGET) {
-        /* It must outlive the record that it names. */
-        struct segment *named = segment_set_pin(store->segments, moving.forget.segment);
-        segment_set_unpin(store->segments, named);
-        use.touched = named != NULL && named != victim;
-    } else if (!blob_table_look(store->table, moving.key, &use) ||
-               place_pack(use.place) != place_pack(moving.place)) {
-        move_destroy(&moving);
-        return true; /* superseded or forgotten */
-    }
-    struct resident *resident = add_resident(residents, status);
-    if (resident == NULL) {
-        move_destroy(&moving);
-        return false;
-    }
-    resident->moving = moving;
-    resident->candidate = (struct evict_candidate){
-        .bytes = record_stored_bytes(entry->payload_bytes),
-        .touched = use.touched,
-        .idle_minutes = use.idle_minutes,
-    };
-    if (moving.kind == RECORD_MANIFEST)
-        *large_slot(residents, moving.key.fingerprint) = residents->count;
-    return true;
-}
-
-/* A piece of a large blob whose MANIFEST may lie here or in a later segment. */
-static bool collect_chunk(struct evictor *evictor,
-                          const struct footer_entry *entry,
-                          struct residents *residents,
-                          struct status *status)
-{
-    struct store *store = evictor->config.store;
-    struct digest digest;
-    struct blob_use use;
-    if (!footer_entry_digest(entry, &digest))
-        return true;
-    const struct blob_key key = blob_table_blob_key(store->table, &digest);
-    size_t *slot = large_slot(residents, key.fingerprint);
-    if (*slot == 0) {
-        if (!blob_table_look(store->table, key, &use))
-            return true; /* of an upload that never ended, or forgotten */
-        struct resident *resident = add_resident(residents, status);
-        if (resident == NULL)
-            return false;
-        *slot = residents->count;
-        resident->moving = (struct moving){
-            .kind = RECORD_MANIFEST, .digest = digest, .key = key, .place = use.place};
-        resident->candidate =
-            (struct evict_candidate){.touched = use.touched, .idle_minutes = use.idle_minutes};
-    }
-    residents->items[*slot - 1].candidate.bytes += record_stored_bytes(entry->payload_bytes);
-    return true;
-}
-
-/* Where the index + 1 of the resident of this fingerprint is, or would go (then 0). */
-static size_t *large_slot(struct residents *residents, uint64_t fingerprint)
-{
-    size_t at = (size_t)fingerprint & (residents->slot_count - 1);
-    while (residents->slots[at] != 0 &&
-           residents->items[residents->slots[at] - 1].moving.key.fingerprint != fingerprint)
-        at = (at + 1) & (residents->slot_count - 1);
-    return &residents->slots[at];
-}
-
-static struct resident *add_resident(struct residents *residents, struct status *status)
-{
-    if (residents->count == residents->capacity) {
-        const size_t capacity = residents->capacity == 0 ? 1024 : 2 * residents->capacity;
-        struct resident *grown = realloc(residents->items, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict");
-            return NULL;
+        segment_set_spare(store->segments, victim.segment);
+        if (!is_stopping(evictor)) {
+            victim_chooser_rest(&evictor->chooser, victim.segment->number);
+            log_event(LOG_LEVEL_WARN, "eviction_failed", "segment=%" PRIu64 " lane=%s reason=%s",
+                      victim.segment->number, lane_name(victim.segment->lane),
+                      log_quote(&text, status.code != STATUS_OK ? status.message
+                                                                : "a FORGET could not be written"));
         }
-        residents->items = grown;
-        residents->capacity = capacity;
     }
-    struct resident *resident = &residents->items[residents->count++];
-    *resident = (struct resident){0};
-    return resident;
+    victim_free(&victim);
+    segment_set_unpin(store->segments, victim.segment);
+    return ok;
 }
 
-static void plan(struct evictor *evictor, struct segment *victim, struct residents *residents)
+/* On true everything that lived there is elsewhere or nowhere, durably. */
+static bool empty(struct evictor *evictor, struct victim *victim)
 {
-    struct metrics *metrics = evictor->config.store->metrics;
-    struct clock *clock = evictor->config.store->clock;
-    struct evict_candidate **candidates =
-        malloc((residents->count + 1) * sizeof(struct evict_candidate *));
+    struct store *store = evictor->config.store;
+    const enum lane lane = victim->segment->lane;
+    const uint64_t each = store->segment_bytes[lane];
     struct evict_outcome outcome;
-    if (candidates == NULL)
-        return; /* nothing is moved; space comes first */
-    for (size_t i = 0; i < residents->count; i++)
-        candidates[i] = &residents->items[i].candidate;
-    const struct evict_budget budget = {
-        .bytes = evict_budget_bytes(victim->end),
-        .vouch_minutes = (uint32_t)(evictor->config.store->vouch_ns / (60 * NS_PER_S)),
-    };
-    evict_plan(candidates, residents->count, &budget, &outcome);
-    free(candidates);
-    metrics_set(metrics, METRIC_RETENTION_SECONDS,
-                (clock_wall_ns(clock) - victim->created_wall_ns) / NS_PER_S);
-    const bool short_retention =
-        outcome.vouched_over_budget_bytes > 0 ||
-        clock_wall_ns(clock) - victim->created_wall_ns < evictor->config.store->vouch_ns;
-    if (short_retention && (evictor->warned_ns == 0 ||
-                            clock_monotonic_ns(clock) - evictor->warned_ns > 60 * NS_PER_S)) {
-        evictor->warned_ns = clock_monotonic_ns(clock);
-        log_event(LOG_LEVEL_WARN, "retention_short",
-                  "segment=%" PRIu64 " age_s=%" PRId64 " vouch_s=%" PRId64
-                  " vouched_over_budget_bytes=%" PRIu64 " capacity_bytes=%" PRIu64,
-                  victim->number, (clock_wall_ns(clock) - victim->created_wall_ns) / NS_PER_S,
-                  evictor->config.store->vouch_ns / NS_PER_S, outcome.vouched_over_budget_bytes,
-                  evictor->config.store->capacity_bytes);
-    }
-}
-
-/* Everything that lives there is elsewhere or nowhere afterwards, durably. */
-static void empty_victim(struct evictor *evictor,
-                         struct segment *victim,
-                         struct residents *residents)
-{
-    struct store *store = evictor->config.store;
     struct mover mover;
-    uint64_t moved_bytes = 0;
-    uint64_t forgotten_bytes = 0;
+    plan(evictor, victim, &outcome);
+    warn_of_retention(evictor, victim, &outcome);
     mover_init(&mover, store, evictor->config.commits);
-    for (size_t i = 0; i < residents->count && !atomic_load(&evictor->stopping); i++) {
-        struct resident *resident = &residents->items[i];
-        if (resident->candidate.move && mover_move(&mover, victim, &resident->moving)) {
-            moved_bytes += resident->candidate.bytes;
-            continue;
-        }
-        forgotten_bytes += resident->candidate.bytes;
+    space_grant(&store->space, (victim->file_bytes + each - 1) / each * each);
+    move_all(evictor, victim, &mover);
+    mover_wait(&mover);
+    bool again = true;
+    for (int attempt = 1; again && attempt <= ATTEMPTS_MAX && !is_stopping(evictor); attempt++) {
+        again = forget_rest(evictor, victim, &mover, attempt);
+        mover_wait(&mover);
     }
-    mover_finish(&mover); /* waits until all that was moved is durable */
-    for (size_t i = 0; i < residents->count && !atomic_load(&evictor->stopping); i++) {
-        struct moving *moving = &residents->items[i].moving;
-        if (moving->kind == RECORD_FORGET)
-            continue;
-        if (moving->place.segment != victim->number) {
-            /* The MANIFEST stays in a later segment: a FORGET keeps it from coming back without its chunks. */
-            const struct forget forget = {.digest = moving->digest,
-                                          .place = moving->place,
-                                          .kind = RECORD_MANIFEST,
-                                          .reason = FORGET_EVICTED};
-            forget_entry(store, evictor->config.commits[LANE_SMALL], &forget);
-        } else if (blob_table_remove(store->table, moving->key, moving->place)) {
-            metrics_add(store->metrics, METRIC_BLOBS_EVICTED, 1);
-        }
-    }
-    metrics_add(store->metrics, METRIC_EVICTION_MOVED_BYTES, (int64_t)moved_bytes);
-    metrics_add(store->metrics, METRIC_EVICTION_FORGOTTEN_BYTES, (int64_t)forgotten_bytes);
-    log_event(LOG_LEVEL_INFO, "segment_evicted",
-              "segment=%" PRIu64 " lane=%s residents=%zu moved_bytes=%" PRIu64
-              " forgotten_bytes=%" PRIu64,
-              victim->number, lane_name(victim->lane), residents->count, moved_bytes,
-              forgotten_bytes);
+    space_grant(&store->space, 0);
+    if (victim->unknown > 0 && !is_stopping(evictor))
+        metrics_add(store->metrics, METRIC_BLOBS_EVICTED,
+                    (int64_t)blob_table_forget_segment(store->table, victim->segment->number));
+    forget_wait(
+        store); /* others' FORGETs of manifests: they must not be back without the chunks that go here */
+    account(evictor, victim, &mover);
+    const bool ok = !mover.forget_failed && !is_stopping(evictor);
+    mover_destroy(&mover);
+    return ok;
 }
 
-static void condemn(struct evictor *evictor, struct segment *victim)
+static void plan(struct evictor *evictor, struct victim *victim, struct evict_outcome *outcome)
 {
-    struct segment *condemned =
-        segment_set_condemn(evictor->config.store->segments, victim->number);
-    ASSERT(condemned == victim);
-    ASSERT(evictor->condemned_count < CONDEMNED_MAX);
-    evictor->condemned[evictor->condemned_count++] = (struct condemned){.segment = victim};
-    metrics_add(evictor->config.store->metrics, METRIC_SEGMENTS_EVICTED, 1);
-    if (!rename_condemned(evictor)) {
-        /* Tried again before the next eviction. */
+    const struct evict_budget budget = {
+        .bytes = evict_budget_bytes(victim->file_bytes, evictor->carried_bytes),
+        .vouch_minutes = vouch_minutes(evictor->config.store),
+        .vouched_bytes = vouched_budget_bytes(evictor, victim->file_bytes),
+    };
+    struct evict_candidate **candidates =
+        malloc((victim->resident_count + 1) * sizeof(struct evict_candidate *));
+    *outcome = (struct evict_outcome){0};
+    if (candidates == NULL)
+        return; /* nothing is moved: space comes first */
+    size_t count = 0;
+    for (size_t i = 0; i < victim->resident_count; i++) {
+        if (victim->residents[i].kind != RECORD_FORGET)
+            candidates[count++] = &victim->residents[i].candidate;
     }
+    evict_plan(candidates, count, &budget, outcome);
+    free(candidates);
 }
 
 /*
- * Gives them the name under which a start removes them, readers or not: those have them open. True when all have it,
- * durably.
+ * What is vouched for is moved whatever the budget, unless the last victims together have made less room than one of
+ * them takes: then the store would copy itself around while writers wait.
  */
-static bool rename_condemned(struct evictor *evictor)
+static uint64_t vouched_budget_bytes(const struct evictor *evictor, uint64_t victim_bytes)
 {
-    struct store *store = evictor->config.store;
-    for (size_t i = 0; i < evictor->condemned_count; i++) {
-        struct condemned *condemned = &evictor->condemned[i];
-        char dead_path[SEGMENT_PATH_BYTES_MAX];
-        struct status status;
-        struct log_text text;
-        if (condemned->renamed)
-            continue;
-        segment_path(dead_path, store->segments_directory, condemned->segment->number, "dead");
-        /* It may have the name since a sync of the directory failed. */
-        condemned->renamed = (io_rename(store->io, condemned->segment->path, dead_path, &status) ||
-                              status.code == STATUS_NOT_FOUND) &&
-                             io_sync_directory(store->io, store->segments_directory, &status);
-        if (!condemned->renamed) {
-            log_event(LOG_LEVEL_WARN, "segment_not_removed", "segment=%" PRIu64 " reason=%s",
-                      condemned->segment->number, log_quote(&text, status.message));
-            return false;
-        }
+    uint64_t bytes = 0;
+    uint64_t moved_bytes = 0;
+    for (size_t i = 0; i < RECENT_VICTIMS; i++) {
+        bytes += evictor->recent_bytes[i];
+        moved_bytes += evictor->recent_moved_bytes[i];
     }
-    return true;
+    const bool strict = evictor->recent_bytes[evictor->recent_at] != 0 &&
+                        moved_bytes > bytes / RECENT_VICTIMS * (RECENT_VICTIMS - 1);
+    return strict ? evict_strict_budget_bytes(victim_bytes) : UINT64_MAX;
 }
 
-/* Those that nobody reads any more. */
-static bool remove_condemned(struct evictor *evictor)
+/* In minutes as the table counts them: what was used n minutes ago may be up to one minute more. */
+static uint32_t vouch_minutes(const struct store *store)
 {
+    const int64_t minute_ns = 60 * NS_PER_S;
+    return store->vouch_ns <= 0 ? 0 : (uint32_t)((store->vouch_ns + minute_ns - 1) / minute_ns) + 1;
+}
+
+/* How long what is not used stays: what the disk allows. */
+static void warn_of_retention(struct evictor *evictor,
+                              const struct victim *victim,
+                              const struct evict_outcome *outcome)
+{
+    struct store *store = evictor->config.store;
+    const int64_t now_ns = clock_monotonic_ns(store->clock);
+    const int64_t age_s = victim->age_ns / NS_PER_S;
+    metrics_set(store->metrics, METRIC_RETENTION_SECONDS, age_s);
+    metrics_add(store->metrics, METRIC_EVICTION_VOUCHED_FORGOTTEN_BYTES,
+                (int64_t)outcome->forgotten_vouched_bytes);
+    const bool is_short = outcome->forgotten_vouched_bytes > 0 || victim->age_ns < store->vouch_ns;
+    if (!is_short || (evictor->warned_ns != 0 && now_ns - evictor->warned_ns < WARN_EVERY_NS))
+        return;
+    evictor->warned_ns = now_ns;
+    log_event(LOG_LEVEL_WARN, "retention_short",
+              "segment=%" PRIu64 " lane=%s retention_s=%" PRId64 " vouch_s=%" PRId64
+              " vouched_over_budget_bytes=%" PRIu64 " vouched_forgotten_bytes=%" PRIu64
+              " capacity_bytes=%" PRIu64,
+              victim->segment->number, lane_name(victim->segment->lane), age_s,
+              store->vouch_ns / NS_PER_S, outcome->over_budget_bytes,
+              outcome->forgotten_vouched_bytes, store->space.capacity_bytes);
+}
+
+/* In the order in which they lie there. FORGETs first: without them the segment must stay. */
+static void move_all(struct evictor *evictor, struct victim *victim, struct mover *mover)
+{
+    for (size_t i = 0; i < victim->resident_count && !is_stopping(evictor); i++) {
+        if (victim->residents[i].kind == RECORD_FORGET)
+            move_resident(victim, mover, &victim->residents[i], 0);
+    }
+    const uint32_t vouched = vouch_minutes(evictor->config.store);
+    for (size_t i = 0; i < victim->resident_count && !is_stopping(evictor); i++) {
+        const struct resident *resident = &victim->residents[i];
+        if (!resident->candidate.move)
+            continue;
+        /* What is vouched for stays so, and a blob of which more is to be moved with the next segment. */
+        const bool keep = resident->in_part || resident->candidate.idle_minutes < vouched;
+        move_resident(victim, mover, resident, keep ? 0 : resident->use.touch);
+    }
+}
+
+static void move_resident(const struct victim *victim,
+                          struct mover *mover,
+                          const struct resident *resident,
+                          uint16_t clear)
+{
+    struct moving moving = {
+        .kind = resident->kind,
+        .place = resident->use.place,
+        .bytes = resident->candidate.bytes,
+        .clear_touch = clear,
+    };
+    if (resident->kind == RECORD_MANIFEST)
+        moving.digest = victim_digest(victim, resident);
+    if (!mover_move(mover, victim->segment, &moving)) {
+        /* Logged and counted; it is forgotten, or tried again if somebody has used it. */
+    }
+}
+
+/* True when something was used meanwhile and is being moved: come again. */
+static bool forget_rest(struct evictor *evictor,
+                        struct victim *victim,
+                        struct mover *mover,
+                        int attempt)
+{
+    struct store *store = evictor->config.store;
+    bool again = false;
+    for (size_t i = 0; i < victim->resident_count && !is_stopping(evictor); i++) {
+        struct resident *resident = &victim->residents[i];
+        if (resident->kind == RECORD_FORGET || resident->done)
+            continue;
+        enum blob_evicted evicted = blob_table_evict(store->table, resident->key, &resident->use);
+        if (evicted == BLOB_EVICT_USED && attempt < ATTEMPTS_MAX) {
+            move_resident(victim, mover, resident, 0);
+            again = true;
+            continue;
+        }
+        while (evicted ==
+               BLOB_EVICT_USED) /* it can't be moved: the disk is full, or the record damaged */
+            evicted = blob_table_evict(store->table, resident->key, &resident->use);
+        resident->done = true;
+        if (evicted == BLOB_EVICTED)
+            forget_resident(evictor, victim, mover, resident);
+    }
+    return again;
+}
+
+/* The entry is out of the index in memory. */
+static void forget_resident(struct evictor *evictor,
+                            const struct victim *victim,
+                            struct mover *mover,
+                            const struct resident *resident)
+{
+    struct metrics *metrics = evictor->config.store->metrics;
+    metrics_add(metrics, METRIC_BLOBS_EVICTED, 1);
+    metrics_add(metrics, METRIC_EVICTION_FORGOTTEN_BYTES, (int64_t)resident->candidate.bytes);
+    if (resident->use.place.segment != victim->segment->number) {
+        const struct digest digest = victim_digest(victim, resident);
+        mover_forget(mover, &digest, resident->key, &resident->use);
+    }
+}
+
+static void account(struct evictor *evictor, const struct victim *victim, const struct mover *mover)
+{
+    struct metrics *metrics = evictor->config.store->metrics;
+    metrics_add(metrics, METRIC_EVICTION_MOVED_BYTES, (int64_t)mover->moved_bytes);
+    metrics_add(metrics, METRIC_EVICTION_MOVES_FAILED, (int64_t)mover->moves_failed);
+    evictor->carried_bytes =
+        evict_carry_bytes(victim->file_bytes, evictor->carried_bytes, mover->moved_bytes);
+    evictor->recent_bytes[evictor->recent_at] = victim->file_bytes;
+    evictor->recent_moved_bytes[evictor->recent_at] = mover->moved_bytes;
+    evictor->recent_at = (evictor->recent_at + 1) % RECENT_VICTIMS;
+    log_event(LOG_LEVEL_INFO, "segment_evicted",
+              "segment=%" PRIu64 " lane=%s age_s=%" PRId64 " residents=%zu moved_bytes=%" PRIu64
+              " moves_failed=%" PRIu64 " freed_bytes=%" PRId64,
+              victim->segment->number, lane_name(victim->segment->lane), victim->age_ns / NS_PER_S,
+              victim->resident_count, mover->moved_bytes, mover->moves_failed,
+              (int64_t)victim->file_bytes - (int64_t)mover->moved_bytes);
+}
+
+static void condemn(struct evictor *evictor, struct segment *segment)
+{
+    struct metrics *metrics = evictor->config.store->metrics;
+    struct segment *condemned =
+        segment_set_condemn(evictor->config.store->segments, segment->number);
+    ASSERT(condemned == segment);
+    ASSERT(evictor->condemned_count < CONDEMNED_MAX);
+    struct condemned *entry = &evictor->condemned[evictor->condemned_count++];
+    *entry = (struct condemned){.segment = segment};
+    hide(evictor, entry);
+    metrics_add(metrics, METRIC_SEGMENTS_EVICTED, 1);
+    metrics_set(metrics, METRIC_SEGMENTS_CONDEMNED, (int64_t)evictor->condemned_count);
+}
+
+/* Removes those that nobody reads any more. */
+static bool tend_condemned(struct evictor *evictor)
+{
+    struct store *store = evictor->config.store;
     bool any = false;
     for (size_t i = 0; i < evictor->condemned_count;) {
-        struct segment *segment = evictor->condemned[i].segment;
-        if (!evictor->condemned[i].renamed ||
-            !segment_set_remove(evictor->config.store->segments, segment->number)) {
+        struct condemned *condemned = &evictor->condemned[i];
+        hide(evictor, condemned);
+        if (!condemned->hidden || segment_set_is_pinned(store->segments, condemned->segment)) {
             i++;
             continue;
         }
-        evictor->condemned_count--;
-        memmove(&evictor->condemned[i], &evictor->condemned[i + 1],
-                (evictor->condemned_count - i) * sizeof(evictor->condemned[0]));
-        remove_file(evictor, segment);
+        remove_file(evictor, condemned->segment);
+        evictor->condemned[i] = evictor->condemned[--evictor->condemned_count];
         any = true;
     }
-    if (any)
-        drop_remainders(evictor);
+    metrics_set(store->metrics, METRIC_SEGMENTS_CONDEMNED, (int64_t)evictor->condemned_count);
     return any;
 }
 
-/* Entries of records that were damaged, and so could not be listed when their segment was emptied. */
-static void drop_remainders(struct evictor *evictor)
+/*
+ * Under its new name no later start takes it for a segment. At once, and not when its readers have left: were it there again
+ * after a crash when younger ones are gone, it would bring back what they had replaced.
+ */
+static void hide(struct evictor *evictor, struct condemned *condemned)
 {
     struct store *store = evictor->config.store;
-    uint64_t *numbers = NULL;
-    size_t count = 0;
-    struct status ignored;
-    if (!segment_set_numbers(store->segments, &numbers, &count, &ignored))
-        return; /* next time */
-    if (count > 0)
-        blob_table_set_min_segment(store->table, numbers[0]);
-    free(numbers);
+    char dead_path[SEGMENT_PATH_BYTES_MAX];
+    struct status status;
+    struct log_text text;
+    if (condemned->hidden)
+        return;
+    segment_path(dead_path, store->segments_directory, condemned->segment->number, "dead");
+    if (!condemned->renamed)
+        condemned->renamed = io_rename(store->io, condemned->segment->path, dead_path, &status);
+    condemned->hidden =
+        condemned->renamed && io_sync_directory(store->io, store->segments_directory, &status);
+    if (condemned->hidden || condemned->complained)
+        return;
+    condemned->complained = true;
+    log_event(LOG_LEVEL_WARN, "segment_not_removed", "segment=%" PRIu64 " reason=%s",
+              condemned->segment->number, log_quote(&text, status.message));
 }
 
+/* Room counts as made only as the file shrinks. */
 static void remove_file(struct evictor *evictor, struct segment *segment)
 {
     struct store *store = evictor->config.store;
@@ -493,10 +481,12 @@ static void remove_file(struct evictor *evictor, struct segment *segment)
     segment_path(dead_path, store->segments_directory, segment->number, "dead");
     bool ok = io_open(store->io, dead_path, IO_OPEN_WRITE, &fd, &status) &&
               io_size(store->io, fd, &size, &status);
-    while (ok && size > 0) {
-        size = size > CUT_STEP_BYTES ? size - CUT_STEP_BYTES : 0;
+    while (ok && size > CUT_STEP_BYTES) {
+        size -= CUT_STEP_BYTES;
         ok = io_truncate(store->io, fd, size, &status);
-        if (!atomic_load(&evictor->stopping))
+        if (ok)
+            segment_set_resized(store->segments, segment, size);
+        if (!is_stopping(evictor))
             clock_pause(CUT_PAUSE_NS);
     }
     io_close(store->io, fd);
@@ -504,15 +494,19 @@ static void remove_file(struct evictor *evictor, struct segment *segment)
     if (!ok)
         log_event(LOG_LEVEL_WARN, "segment_not_removed", "segment=%" PRIu64 " reason=%s",
                   segment->number, log_quote(&text, status.message));
+    const bool removed = segment_set_remove(store->segments, segment->number);
+    ASSERT(removed);
     metrics_add(store->metrics, METRIC_SEGMENTS, -1);
-    metrics_add(store->metrics, METRIC_SEGMENT_BYTES, -(int64_t)segment->end);
+    metrics_add(store->metrics, METRIC_SEGMENT_BYTES, -(int64_t)segment->counted_bytes);
     segment_free(segment);
 }
 
-static void free_residents(struct residents *residents)
+static void wait_for_readers(struct evictor *evictor)
 {
-    for (size_t i = 0; i < residents->count; i++)
-        move_destroy(&residents->items[i].moving);
-    free(residents->items);
-    free(residents->slots);
+    for (int i = 0; i < READERS_PAUSES_MAX && evictor->condemned_count > 0 && !is_stopping(evictor);
+         i++) {
+        if (i > 0)
+            clock_pause(READERS_PAUSE_NS);
+        tend_condemned(evictor);
+    }
 }

@@ -2,11 +2,20 @@
 /*
  * Keeps a store within its capacity and leaves a reserve of the disk free, a segment at a time, never inside a request.
  *
- *   oldest sealed segment ──► plan ──► move what was used ──► forget the rest ──► condemn ──► (readers gone) ──► .dead ──►
- *   cut in steps ──► unlink
+ *   oldest full segment ──► doomed ──► plan ──► move what was used ──► forget the rest ──► condemned ──► .dead ──►
+ *   (readers gone) ──► cut in steps ──► unlinked
  *
- * Moved records go through the ordinary lanes and are durable and visible before the old ones go. A large blob is moved
- * by copying those of its chunks that lie in the segment, and a new MANIFEST.
+ *   From       To          On
+ *   full       doomed      it is the oldest of its lane, and room is needed
+ *   doomed     full        the evictor is stopped, or a FORGET could not be written; what was moved stays moved
+ *   doomed     condemned   everything in it is elsewhere or nowhere, durably
+ *   condemned  .dead       renamed, so that no later start sees it; whoever reads it has it open
+ *   .dead      gone        nobody pins it any more
+ *
+ * A large blob with chunks here is moved by copying those chunks and a new MANIFEST; it is forgotten whole, with a FORGET when
+ * its MANIFEST lies elsewhere. FORGETs are moved as long as the record that they name is there.
+ *
+ * Whoever was told that a blob is there is right: an entry that is used between plan and end is moved after all.
  *
  * One thread runs evictor_step(); the rest is for any.
  */
@@ -18,14 +27,14 @@
 struct evictor;
 
 struct evictor_config {
-    struct store
-        *store; /* borrowed, as all pointers here; its capacity, reserve and vouch time count */
+    struct store *store; /* borrowed, as all pointers here; its space and vouch time count */
     struct commit *commits[LANE_COUNT];
 };
 
 MUST_CHECK bool evictor_new(const struct evictor_config *config,
                             struct evictor **evictor,
                             struct status *status);
+/* What is still read stays as a .dead file, which the next start removes. */
 void evictor_free(struct evictor *evictor);
 
 /* Does the store hold more than it may, so that a segment must go? */
@@ -33,9 +42,15 @@ bool evictor_is_needed(struct evictor *evictor);
 
 /*
  * Evicts one segment if one must go, and removes those whose readers have left; false when there was nothing to do.
- * Blocks on commits and on the disk. Stops early when evictor_stop() was called.
+ * Blocks on commits and on the disk. Returns early, and false, once evictor_stop() was called.
  */
 bool evictor_step(struct evictor *evictor);
 void evictor_stop(struct evictor *evictor);
+
+/* The number of the segment that a step would empty now; 0: none is to go, or none can. */
+uint64_t evictor_next_victim(struct evictor *evictor);
+
+/* Are there evicted segments whose readers it waits for? */
+bool evictor_waits_for_readers(struct evictor *evictor);
 
 #endif

@@ -7,24 +7,13 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 
-/* A FORGET on its way; frees itself. */
-struct forgetting {
-    struct store *store; /* borrowed */
-    struct commit_request request;
-    struct record record;
-    struct bytes parts[2];
-    struct forget_payload payload;
-    char instance[LIMIT_INSTANCE_NAME_BYTES];
-};
-
 static void log_forget(const struct forget *forget);
-static void fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns);
+static void submit(struct store *store, struct commit *small_lane, const struct forget *forget);
 static void forgotten(struct ack *ack, const struct status *result);
 static void log_not_written(const struct digest *digest, const char *reason);
 
 void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget)
 {
-    ASSERT(forget->instance.length <= LIMIT_INSTANCE_NAME_BYTES);
     const struct blob_key key =
         forget->kind == RECORD_ACTION
             ? blob_table_action_key(store->table, &forget->digest, forget->instance)
@@ -34,22 +23,7 @@ void forget_entry(struct store *store, struct commit *small_lane, const struct f
     metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
     if (forget->reason != FORGET_EVICTED)
         log_forget(forget);
-    forget_record(store, small_lane, forget);
-}
-
-void forget_record(struct store *store, struct commit *small_lane, const struct forget *forget)
-{
-    struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
-    if (forgetting == NULL) {
-        log_not_written(&forget->digest, "no memory");
-        return;
-    }
-    fill(forgetting, forget, clock_wall_ns(store->clock));
-    forgetting->store = store;
-    lock_acquire(&store->forget_lock);
-    store->forgets_in_flight++;
-    lock_release(&store->forget_lock);
-    commit_submit(small_lane, &forgetting->request);
+    submit(store, small_lane, forget);
 }
 
 static void log_forget(const struct forget *forget)
@@ -61,8 +35,25 @@ static void log_forget(const struct forget *forget)
               forget->reason == FORGET_DAMAGED ? "damaged" : "purged");
 }
 
-static void fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns)
+static void submit(struct store *store, struct commit *small_lane, const struct forget *forget)
 {
+    struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
+    if (forgetting == NULL) {
+        log_not_written(&forget->digest, "no memory");
+        return;
+    }
+    forgetting_fill(forgetting, forget, clock_wall_ns(store->clock));
+    forgetting->request.ack.done = forgotten;
+    forgetting->store = store;
+    lock_acquire(&store->forget_lock);
+    store->forgets_in_flight++;
+    lock_release(&store->forget_lock);
+    commit_submit(small_lane, &forgetting->request);
+}
+
+void forgetting_fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns)
+{
+    ASSERT(forget->instance.length <= sizeof(forgetting->instance));
     forgetting->payload = (struct forget_payload){
         .place = place_pack(forget->place),
         .kind = (uint8_t)forget->kind,
@@ -85,7 +76,6 @@ static void fill(struct forgetting *forgetting, const struct forget *forget, int
         .instance = forgetting->parts[1],
         .forget = forget->place,
         .forget_kind = forget->kind,
-        .ack = {.done = forgotten},
     };
 }
 

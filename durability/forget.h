@@ -19,11 +19,22 @@ struct forget {
  */
 void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget);
 
-/* Queues a FORGET of a record that no entry names: of a copy that came too late. */
-void forget_record(struct store *store, struct commit *small_lane, const struct forget *forget);
+/* The record of a FORGET with all it needs on its way to the small lane; does not move in memory. */
+struct forgetting {
+    struct store *store; /* borrowed */
+    struct commit_request request;
+    struct record record;
+    struct bytes parts[2];
+    struct forget_payload payload;
+    char instance[LIMIT_INSTANCE_NAME_BYTES];
+};
+
+/* Fills request and record, but not request.ack. Nothing of *forget is borrowed. */
+void forgetting_fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns);
 
 /*
- * Waits until every FORGET that was queued before is durable or has failed. Not for the threads that commit and acknowledge.
+ * Waits until every FORGET that forget_entry() queued before is durable or has failed. Not for the threads that commit and
+ * acknowledge.
  */
 void forget_wait(struct store *store);
 

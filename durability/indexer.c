@@ -251,17 +251,22 @@ static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *s
     return index_flush(indexer->index, status);
 }
 
-/* Entries in segments that are no more are dropped when RocksDB compacts. */
+/*
+ * Entries in segments that are no more are dropped when RocksDB compacts. A number that is not there may be that of a segment
+ * which is being made, but not below those that each lane has.
+ */
 static void mark_dead_segments(struct indexer *indexer)
 {
     uint64_t *numbers = NULL;
     size_t count = 0;
     struct status ignored;
+    const uint64_t settled =
+        segment_set_settled_below(indexer->store->segments); /* before the list is made */
     if (!segment_set_numbers(indexer->store->segments, &numbers, &count, &ignored))
         return; /* next time */
     uint64_t next = 1;
-    for (size_t i = 0; i < count; i++) {
-        for (; next < numbers[i]; next++)
+    for (size_t i = 0; i < count && next < settled; i++) {
+        for (; next < numbers[i] && next < settled; next++)
             index_mark_dead(indexer->index, next);
         next = numbers[i] + 1;
     }

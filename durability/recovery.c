@@ -25,8 +25,8 @@ static bool open_index(struct recovery *recovery, const char *path, struct statu
 static void rebuild_index(struct recovery *recovery, const char *path, const struct status *why);
 static bool look_for_lost_chunks(struct recovery *recovery, struct status *status);
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
-static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry);
-static bool entry_has_chunks(const struct recovery *recovery, const struct index_entry *entry);
+static bool entry_has_bytes(struct recovery *recovery, const struct index_entry *entry);
+static bool entry_has_chunks(struct recovery *recovery, const struct index_entry *entry);
 static bool replay_lane(struct recovery *recovery,
                         enum lane lane,
                         struct replay *replay,
@@ -42,7 +42,7 @@ static bool open_lane(struct recovery *recovery,
                       struct replay *replay,
                       struct status *status);
 static bool drop_surplus(struct recovery *recovery, struct replay *replay, struct status *status);
-static void count_bytes(struct store *store);
+static void look_at_segments(struct store *store);
 
 bool recovery_run(struct store *store,
                   const char *index_path,
@@ -76,7 +76,7 @@ bool recovery_run(struct store *store,
         status_prefix(status, "recovery");
         return false;
     }
-    count_bytes(store);
+    look_at_segments(store);
     report->entries = blob_table_count(store->table);
     report->duration_ns = clock_monotonic_ns(store->clock) - began_ns;
     metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)report->entries);
@@ -102,7 +102,7 @@ static bool open_index(struct recovery *recovery, const char *path, struct statu
             }
             if (recovery->report->entries_dropped > 0)
                 log_event(LOG_LEVEL_WARN, "index_entries_dropped",
-                          "entries=%" PRIu64 " reason=\"their segment or its bytes are gone\"",
+                          "entries=%" PRIu64 " reason=\"their segments are cut short\"",
                           recovery->report->entries_dropped);
             return true;
         }
@@ -181,19 +181,18 @@ static bool look_for_lost_chunks(struct recovery *recovery, struct status *statu
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct recovery *recovery = argument;
-    if (!entry_has_bytes(recovery, entry) || !entry_has_chunks(recovery, entry)) {
-        recovery->report->entries_dropped++;
-        return true;
-    }
-    return apply_to_table(recovery->store, entry, status);
+    return !entry_has_bytes(recovery, entry) || !entry_has_chunks(recovery, entry) ||
+           apply_to_table(recovery->store, entry, status);
 }
 
-static bool entry_has_bytes(const struct recovery *recovery, const struct index_entry *entry)
+static bool entry_has_bytes(struct recovery *recovery, const struct index_entry *entry)
 {
     struct segment *segment = segment_set_pin(recovery->store->segments, entry->place.segment);
     const bool there =
         segment != NULL &&
         entry->place.offset + RECORD_HEADER_BYTES + entry->payload_bytes <= segment->file_bytes;
+    recovery->report->entries_evicted += segment == NULL;
+    recovery->report->entries_dropped += segment != NULL && !there;
     segment_set_unpin(recovery->store->segments, segment);
     return there;
 }
@@ -202,7 +201,7 @@ static bool entry_has_bytes(const struct recovery *recovery, const struct index_
  * A blob whose MANIFEST is in the oldest segment may have chunks in one before, and that one may not have been evicted: then a
  * FORGET would have taken the entry out of the index.
  */
-static bool entry_has_chunks(const struct recovery *recovery, const struct index_entry *entry)
+static bool entry_has_chunks(struct recovery *recovery, const struct index_entry *entry)
 {
     if (entry->kind != RECORD_MANIFEST ||
         (!recovery->chunks_lost && entry->place.segment != recovery->oldest_large))
@@ -217,6 +216,7 @@ static bool entry_has_chunks(const struct recovery *recovery, const struct index
                        segment_read_record(segment, entry->place.offset, capacity, memory, capacity,
                                            &header, &payload, &ignored) &&
                        manifest_is_complete(recovery->store->segments, payload);
+    recovery->report->entries_dropped += !there;
     free(memory);
     segment_set_unpin(recovery->store->segments, segment);
     return there;
@@ -300,7 +300,7 @@ static bool open_lane(struct recovery *recovery,
         .directory = store->segments_directory,
         .lane = lane,
         .segment_bytes = store->segment_bytes[lane],
-        .capacity_bytes = store->capacity_bytes,
+        .space = &store->space,
         .node_uid = store->node_uid,
         .next_segment_number = &store->next_segment_number,
         .next_seq = replay->end.seq,
@@ -341,21 +341,45 @@ static bool drop_surplus(struct recovery *recovery, struct replay *replay, struc
     return true;
 }
 
-static void count_bytes(struct store *store)
+/*
+ * Counts what segments without a footer hold. And what was used is not known after a start: what lies in the younger half of
+ * each lane counts as used now, or eviction would take what was in use a moment ago.
+ */
+static void look_at_segments(struct store *store)
 {
     uint64_t *numbers = NULL;
     size_t count = 0;
     struct status ignored;
     if (!segment_set_numbers(store->segments, &numbers, &count, &ignored))
         return;
-    uint64_t bytes = 0;
+    const size_t bits = count > 0 ? (size_t)numbers[count - 1] + 1 : 0;
+    uint8_t *younger = calloc(bits / 8 + 1, 1);
+    uint64_t bytes[LANE_COUNT] = {0};
     for (size_t i = 0; i < count; i++) {
         struct segment *segment = segment_set_pin(store->segments, numbers[i]);
-        if (segment != NULL)
-            bytes +=
-                segment->file_bytes < segment->capacity_bytes ? segment->file_bytes : segment->end;
+        if (segment == NULL)
+            continue;
+        if (segment->file_bytes >= segment->capacity_bytes) {
+            segment->counted_bytes = segment->end - SEGMENT_HEADER_BYTES;
+            metrics_add(store->metrics, METRIC_SEGMENT_BYTES, (int64_t)segment->counted_bytes);
+        }
+        bytes[segment->lane] += segment->file_bytes;
         segment_set_unpin(store->segments, segment);
     }
+    uint64_t below[LANE_COUNT] = {0};
+    for (size_t i = 0; i < count && younger != NULL; i++) {
+        struct segment *segment = segment_set_pin(store->segments, numbers[i]);
+        if (segment == NULL)
+            continue;
+        below[segment->lane] += segment->file_bytes;
+        if (below[segment->lane] > bytes[segment->lane] / 2)
+            younger[numbers[i] / 8] |= (uint8_t)(1 << numbers[i] % 8);
+        segment_set_unpin(store->segments, segment);
+    }
+    blob_table_set_minute(store->table,
+                          (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
+    if (younger != NULL)
+        blob_table_touch_segments(store->table, younger, bits);
+    free(younger);
     free(numbers);
-    metrics_set(store->metrics, METRIC_SEGMENT_BYTES, (int64_t)bytes);
 }

@@ -15,7 +15,9 @@ struct recovery_report {
     uint64_t records_recovered; /* behind the checkpoint */
     uint64_t tails_cut;
     uint64_t tail_bytes_cut;
-    uint64_t entries_dropped; /* index entries whose segment or bytes are gone */
+    uint64_t entries_dropped; /* index entries whose bytes are gone from a segment that is there */
+    uint64_t
+        entries_evicted; /* index entries whose segment is gone: RocksDB drops them some time */
     bool index_rebuilt;
     int64_t duration_ns;
 };

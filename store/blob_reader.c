@@ -17,15 +17,37 @@ struct blob_reader {
     size_t pinned_count;
 };
 
-static bool load_manifest(struct blob_reader *reader, bool *gone, struct status *status);
+/* What a place in the index led to. */
+enum found {
+    FOUND,
+    FOUND_OTHER, /* a record of another blob with our fingerprint */
+    FOUND_GONE,  /* no segment: the entry was moved or forgotten after it was looked up */
+};
+
+/* Looks an entry up again when what it named has been evicted meanwhile. */
+struct lookup {
+    struct store *store;
+    struct blob_key key;
+    struct place place;
+};
+
+static bool look_up(struct lookup *lookup);
+static bool open_at(struct store *store,
+                    const struct digest *digest,
+                    struct place place,
+                    struct blob_reader **reader,
+                    enum found *found,
+                    struct status *status);
+static bool load_manifest(struct blob_reader *reader, enum found *found, struct status *status);
 static bool check_manifest(const struct blob_reader *reader, struct status *status);
-static bool pin_chunks(struct blob_reader *reader, bool *gone, struct status *status);
+static bool pin_chunks(struct blob_reader *reader, enum found *found, struct status *status);
 static bool pin_segment(struct blob_reader *reader,
                         uint64_t number,
-                        bool *gone,
+                        enum found *found,
                         struct status *status);
 static struct segment *find_pinned(const struct blob_reader *reader, uint64_t number);
 static const struct manifest_chunk *find_chunk(const struct blob_reader *reader, uint64_t offset);
+static struct segment *pin_home(struct store *store, struct blob_key key, struct place *place);
 static bool read_blob_record(struct segment *segment,
                              const struct digest *digest,
                              uint64_t offset,
@@ -56,26 +78,69 @@ bool blob_reader_open(struct store *store,
                       struct status *status)
 {
     *reader = NULL;
-    struct place place = {0};
-    const bool empty = digest_is_empty_blob(digest);
-    if (!empty &&
-        !blob_table_get(store->table, blob_table_blob_key(store->table, digest), true, &place))
+    struct lookup lookup = {.store = store};
+    if (digest_is_empty_blob(digest))
+        return blob_reader_open_at(store, digest, lookup.place, reader, status);
+    lookup.key = blob_table_blob_key(store->table, digest);
+    enum found found = FOUND_GONE;
+    while (found == FOUND_GONE && look_up(&lookup)) {
+        if (!open_at(store, digest, lookup.place, reader, &found, status))
+            return false;
+    }
+    return true;
+}
+
+/*
+ * False when it is not there. Called again after the last place led nowhere: an entry that still lies there names what is
+ * gone for good, and is taken out.
+ */
+static bool look_up(struct lookup *lookup)
+{
+    const struct place last = lookup->place;
+    struct blob_table *table = lookup->store->table;
+    if (!blob_table_get(table, lookup->key, true, &lookup->place))
+        return false;
+    if (place_pack(lookup->place) != place_pack(last))
         return true;
+    if (blob_table_remove(table, lookup->key, last))
+        metrics_add(lookup->store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
+    return false;
+}
+
+bool blob_reader_open_at(struct store *store,
+                         const struct digest *digest,
+                         struct place place,
+                         struct blob_reader **reader,
+                         struct status *status)
+{
+    enum found found;
+    return open_at(store, digest, place, reader, &found, status);
+}
+
+static bool open_at(struct store *store,
+                    const struct digest *digest,
+                    struct place place,
+                    struct blob_reader **reader,
+                    enum found *found,
+                    struct status *status)
+{
+    *reader = NULL;
     struct blob_reader *opened = calloc(1, sizeof(*opened));
     if (opened == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a reader");
     opened->store = store;
     opened->digest = *digest;
     opened->place = place;
-    bool gone = false;
+    *found = FOUND;
     bool ok = true;
-    if (!empty) {
+    if (!digest_is_empty_blob(digest)) {
         opened->home = segment_set_pin(store->segments, place.segment);
-        gone = opened->home == NULL;
-        if (!gone && (uint64_t)digest->size_bytes > LIMIT_SMALL_BLOB_BYTES)
-            ok = load_manifest(opened, &gone, status);
+        if (opened->home == NULL)
+            *found = FOUND_GONE;
+        else if ((uint64_t)digest->size_bytes > LIMIT_SMALL_BLOB_BYTES)
+            ok = load_manifest(opened, found, status);
     }
-    if (!ok || gone) {
+    if (!ok || *found != FOUND) {
         blob_reader_free(opened);
         return ok || count_damage(store, digest, status);
     }
@@ -116,8 +181,7 @@ const struct manifest_chunk *blob_reader_chunks(const struct blob_reader *reader
     return reader->chunks;
 }
 
-/* *gone: it was evicted, or the record is of another blob with our fingerprint. */
-static bool load_manifest(struct blob_reader *reader, bool *gone, struct status *status)
+static bool load_manifest(struct blob_reader *reader, enum found *found, struct status *status)
 {
     struct record_header header;
     struct bytes payload;
@@ -125,7 +189,7 @@ static bool load_manifest(struct blob_reader *reader, bool *gone, struct status 
                            &reader->manifest, &header, &payload, status))
         return false;
     if (header.kind != RECORD_MANIFEST || !header_names(&header, &reader->digest)) {
-        *gone = true;
+        *found = FOUND_OTHER;
         return true;
     }
     reader->chunks = (const struct manifest_chunk *)(const void *)payload.data;
@@ -134,11 +198,11 @@ static bool load_manifest(struct blob_reader *reader, bool *gone, struct status 
         return status_fail(status, STATUS_DATA_LOSS,
                            "manifest in segment %" PRIu64 " at %" PRIu64 " has %zu bytes",
                            reader->place.segment, reader->place.offset, payload.length);
-    if (!check_manifest(reader, status) || !pin_chunks(reader, gone, status))
+    if (!check_manifest(reader, status) || !pin_chunks(reader, found, status))
         return false;
     /* An eviction changes the entry before a segment goes. One that still names this record has lost its chunks. */
     struct blob_use use;
-    if (*gone &&
+    if (*found == FOUND_GONE &&
         blob_table_look(reader->store->table,
                         blob_table_blob_key(reader->store->table, &reader->digest), &use) &&
         place_pack(use.place) == place_pack(reader->place))
@@ -170,14 +234,14 @@ static bool check_manifest(const struct blob_reader *reader, struct status *stat
     return true;
 }
 
-static bool pin_chunks(struct blob_reader *reader, bool *gone, struct status *status)
+static bool pin_chunks(struct blob_reader *reader, enum found *found, struct status *status)
 {
     uint64_t last = 0;
-    for (size_t i = 0; i < reader->chunk_count && !*gone; i++) {
+    for (size_t i = 0; i < reader->chunk_count && *found == FOUND; i++) {
         const uint64_t number = place_unpack(reader->chunks[i].place).segment;
         if (number == last || find_pinned(reader, number) != NULL)
             continue;
-        if (!pin_segment(reader, number, gone, status))
+        if (!pin_segment(reader, number, found, status))
             return false;
         last = number;
     }
@@ -186,7 +250,7 @@ static bool pin_chunks(struct blob_reader *reader, bool *gone, struct status *st
 
 static bool pin_segment(struct blob_reader *reader,
                         uint64_t number,
-                        bool *gone,
+                        enum found *found,
                         struct status *status)
 {
     struct segment **grown =
@@ -196,7 +260,7 @@ static bool pin_segment(struct blob_reader *reader,
     reader->pinned = grown;
     struct segment *segment = segment_set_pin(reader->store->segments, number);
     if (segment == NULL)
-        *gone = true;
+        *found = FOUND_GONE;
     else
         reader->pinned[reader->pinned_count++] = segment;
     return true;
@@ -312,10 +376,9 @@ bool blob_read_small(struct store *store,
     ASSERT((uint64_t)digest->size_bytes <= LIMIT_SMALL_BLOB_BYTES);
     *found = digest_is_empty_blob(digest);
     *data = bytes_of(buffer, 0);
-    if (*found ||
-        !blob_table_get(store->table, blob_table_blob_key(store->table, digest), true, place))
+    if (*found)
         return true;
-    struct segment *segment = segment_set_pin(store->segments, place->segment);
+    struct segment *segment = pin_home(store, blob_table_blob_key(store->table, digest), place);
     if (segment == NULL)
         return true;
     bool other = false;
@@ -328,6 +391,18 @@ bool blob_read_small(struct store *store,
     if (*found)
         count_read(store, data->length);
     return true;
+}
+
+/* Pins the segment that an entry lies in; NULL when there is no such entry. */
+static struct segment *pin_home(struct store *store, struct blob_key key, struct place *place)
+{
+    struct lookup lookup = {.store = store, .key = key};
+    struct segment *segment = NULL;
+    while (segment == NULL && look_up(&lookup)) {
+        *place = lookup.place;
+        segment = segment_set_pin(store->segments, place->segment);
+    }
+    return segment;
 }
 
 bool blob_read_whole(struct store *store,
@@ -389,10 +464,8 @@ bool action_read(struct store *store,
                  struct status *status)
 {
     *memory = NULL;
-    const struct blob_key key = blob_table_action_key(store->table, action, instance);
-    if (!blob_table_get(store->table, key, true, place))
-        return true;
-    struct segment *segment = segment_set_pin(store->segments, place->segment);
+    struct segment *segment =
+        pin_home(store, blob_table_action_key(store->table, action, instance), place);
     if (segment == NULL)
         return true;
     struct record_header header;

@@ -17,6 +17,12 @@ MUST_CHECK bool blob_reader_open(struct store *store,
                                  const struct digest *digest,
                                  struct blob_reader **reader,
                                  struct status *status);
+/* Opens the blob whose BLOB or MANIFEST record lies at `place`, whatever the index says, and marks nothing as used. */
+MUST_CHECK bool blob_reader_open_at(struct store *store,
+                                    const struct digest *digest,
+                                    struct place place,
+                                    struct blob_reader **reader,
+                                    struct status *status);
 void blob_reader_free(struct blob_reader *reader);
 
 /* Where the record that makes the blob exist lies: for forgetting it. */

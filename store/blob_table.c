@@ -91,6 +91,7 @@ static void get_block(struct blob_table *table,
                       size_t count,
                       bool *present);
 static void prefetch(const struct shard *shard, uint64_t fingerprint);
+static struct blob_use use_of(const struct blob_table *table, uint64_t value);
 
 static struct shard *shard_of(struct blob_table *table, uint64_t fingerprint)
 {
@@ -453,21 +454,100 @@ static void prefetch(const struct shard *shard, uint64_t fingerprint)
 bool blob_table_look(struct blob_table *table, struct blob_key key, struct blob_use *use)
 {
     struct shard *shard = shard_of(table, key.fingerprint);
-    const uint64_t now = touch_now(table) >> PLACE_BITS;
     lock_acquire(&shard->lock);
     const struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
     const uint64_t value = slot != NULL ? slot->value : 0;
     lock_release(&shard->lock);
-    if (slot == NULL)
-        return false;
+    if (slot != NULL)
+        *use = use_of(table, value);
+    return slot != NULL;
+}
+
+static struct blob_use use_of(const struct blob_table *table, uint64_t value)
+{
+    const uint64_t now = touch_now(table) >> PLACE_BITS;
     const uint64_t touched = value >> PLACE_BITS;
-    *use = (struct blob_use){
+    return (struct blob_use){
         .place = place_unpack(value & PLACE_MASK),
+        .touch = (uint16_t)touched,
         .touched = touched != 0,
         .idle_minutes =
             touched == 0 ? 0 : (uint32_t)((now + TOUCH_MINUTES - touched) % TOUCH_MINUTES),
     };
-    return true;
+}
+
+enum blob_evicted blob_table_evict(struct blob_table *table,
+                                   struct blob_key key,
+                                   struct blob_use *seen)
+{
+    struct shard *shard = shard_of(table, key.fingerprint);
+    enum blob_evicted result = BLOB_EVICT_GONE;
+    lock_acquire(&shard->lock);
+    struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
+    const uint64_t value = slot != NULL ? slot->value : 0;
+    if (slot != NULL && (value & PLACE_MASK) == place_pack(seen->place)) {
+        result = value >> PLACE_BITS == seen->touch ? BLOB_EVICTED : BLOB_EVICT_USED;
+        if (result == BLOB_EVICTED)
+            set_locked(shard, slot, slot->fingerprint, 0);
+    }
+    lock_release(&shard->lock);
+    if (result == BLOB_EVICT_USED)
+        *seen = use_of(table, value);
+    return result;
+}
+
+bool blob_table_restore(struct blob_table *table,
+                        struct blob_key key,
+                        const struct blob_use *use,
+                        struct status *status)
+{
+    struct shard *shard = shard_of(table, key.fingerprint);
+    bool ok = true;
+    lock_acquire(&shard->lock);
+    const uint64_t min_segment = min_segment_of(table);
+    if (find_live_locked(shard, key.fingerprint, min_segment) == NULL)
+        ok = put_locked(shard, key.fingerprint,
+                        place_pack(use->place) | (uint64_t)use->touch << PLACE_BITS, min_segment,
+                        status);
+    lock_release(&shard->lock);
+    return ok;
+}
+
+size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment)
+{
+    ASSERT(segment > 0);
+    size_t removed = 0;
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &table->shards[i];
+        lock_acquire(&shard->lock);
+        struct slot *const slots = shard->slots;
+        const size_t capacity = shard->capacity;
+        for (size_t at = 0; at < capacity; at++) {
+            if (segment_in(slots[at].value) != segment)
+                continue;
+            set_locked(shard, &slots[at], slots[at].fingerprint, 0);
+            removed++;
+        }
+        lock_release(&shard->lock);
+    }
+    return removed;
+}
+
+void blob_table_touch_segments(struct blob_table *table, const uint8_t *segments, size_t bits)
+{
+    const uint64_t touch = touch_now(table);
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &table->shards[i];
+        lock_acquire(&shard->lock);
+        struct slot *const slots = shard->slots;
+        const size_t capacity = shard->capacity;
+        for (size_t at = 0; at < capacity; at++) {
+            const uint64_t segment = segment_in(slots[at].value);
+            if (segment != 0 && segment < bits && (segments[segment / 8] >> segment % 8 & 1) != 0)
+                touch_locked(&slots[at], touch);
+        }
+        lock_release(&shard->lock);
+    }
 }
 
 void blob_table_set_minute(struct blob_table *table, uint64_t minute)
@@ -487,14 +567,18 @@ void blob_table_touch(struct blob_table *table, struct blob_key key)
 bool blob_table_replace(struct blob_table *table,
                         struct blob_key key,
                         struct place from,
-                        struct place to)
+                        struct place to,
+                        uint16_t clear)
 {
     struct shard *shard = shard_of(table, key.fingerprint);
     lock_acquire(&shard->lock);
     struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
     const bool is_there = slot != NULL && (slot->value & PLACE_MASK) == place_pack(from);
-    if (is_there)
-        set_locked(shard, slot, slot->fingerprint, place_pack(to));
+    if (is_there) {
+        const uint64_t touch = slot->value >> PLACE_BITS;
+        set_locked(shard, slot, slot->fingerprint,
+                   place_pack(to) | (touch == clear ? 0 : touch << PLACE_BITS));
+    }
     lock_release(&shard->lock);
     return is_there;
 }

@@ -50,12 +50,38 @@ void blob_table_get_many(struct blob_table *table,
 /* How an entry was used: for eviction. */
 struct blob_use {
     struct place place;
-    bool touched;          /* since it was put */
+    uint16_t
+        touch;    /* of the last use, as it is kept: 0 untouched; equal as long as nobody uses it */
+    bool touched; /* since it was put, or its touch was cleared */
     uint32_t idle_minutes; /* since it was touched last; only if touched */
 };
 
 /* True and *use if the entry is there. Does not touch it. */
 bool blob_table_look(struct blob_table *table, struct blob_key key, struct blob_use *use);
+
+/*
+ * Removes the entry if it still lies at `seen->place` and was not used since `seen`. BLOB_EVICT_USED: it lies there and
+ * was used; *seen is how it is now. BLOB_EVICT_GONE: it lies elsewhere, or nowhere.
+ */
+enum blob_evicted { BLOB_EVICTED, BLOB_EVICT_USED, BLOB_EVICT_GONE };
+enum blob_evicted blob_table_evict(struct blob_table *table,
+                                   struct blob_key key,
+                                   struct blob_use *seen);
+
+/* Puts an evicted entry back, used as it was, unless there is one again. False when memory is used up. */
+MUST_CHECK bool blob_table_restore(struct blob_table *table,
+                                   struct blob_key key,
+                                   const struct blob_use *use,
+                                   struct status *status);
+
+/* Removes all entries that lie in the segment; how many there were. Goes through all slots. */
+size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment);
+
+/*
+ * Marks all entries as used now that lie in one of the segments; bit n of `segments` is segment n, those from `bits` on are not
+ * marked. Goes through all slots.
+ */
+void blob_table_touch_segments(struct blob_table *table, const uint8_t *segments, size_t bits);
 
 /* The minute that touches are noted with from now on; any count of minutes that only grows. */
 void blob_table_set_minute(struct blob_table *table, uint64_t minute);
@@ -63,11 +89,15 @@ void blob_table_set_minute(struct blob_table *table, uint64_t minute);
 /* Marks an entry as used now, if it is there. */
 void blob_table_touch(struct blob_table *table, struct blob_key key);
 
-/* Puts the entry at `to`, untouched, if it still lies at `from`; true if it did. */
+/*
+ * Puts the entry at `to` if it still lies at `from`; true if it did. It counts as untouched then if its touch is still
+ * `clear`; another one stays (0: whatever it is).
+ */
 bool blob_table_replace(struct blob_table *table,
                         struct blob_key key,
                         struct place from,
-                        struct place to);
+                        struct place to,
+                        uint16_t clear);
 
 /* Removes the entry if it still lies at `place`; true if it did. */
 bool blob_table_remove(struct blob_table *table, struct blob_key key, struct place place);

@@ -11,18 +11,22 @@ void evict_plan(struct evict_candidate **candidates,
                 struct evict_outcome *outcome)
 {
     *outcome = (struct evict_outcome){0};
-    qsort(candidates, count, sizeof(struct evict_candidate *), most_recent_first);
+    if (count > 0)
+        qsort(candidates, count, sizeof(candidates[0]), most_recent_first);
     for (size_t i = 0; i < count; i++) {
         struct evict_candidate *candidate = candidates[i];
-        const bool fits = outcome->moved_bytes + candidate->bytes <= budget->bytes;
+        const uint64_t sum = outcome->moved_bytes + candidate->bytes;
         const bool vouched = candidate->touched && candidate->idle_minutes < budget->vouch_minutes;
-        candidate->move = candidate->touched && (fits || vouched);
+        candidate->move = candidate->touched &&
+                          (sum <= budget->bytes || (vouched && sum <= budget->vouched_bytes));
         if (candidate->move) {
-            outcome->moved_bytes += candidate->bytes;
-            if (!fits)
-                outcome->vouched_over_budget_bytes += candidate->bytes;
+            outcome->moved_bytes = sum;
+            if (sum > budget->bytes)
+                outcome->over_budget_bytes += candidate->bytes;
         } else if (candidate->touched) {
             outcome->forgotten_touched_bytes += candidate->bytes;
+            if (vouched)
+                outcome->forgotten_vouched_bytes += candidate->bytes;
         }
     }
 }

@@ -40,11 +40,16 @@ struct segment {
     struct footer_entry
         *footer; /* owned; grows with the records until the segment is sealed, then NULL */
     size_t footer_count, footer_capacity;
-    size_t noted_count; /* records that were noted, whether the footer has them or not */
+    bool
+        made_for_moves; /* with room that ordinary writes do not get: they wait until there is some again */
+    uint64_t counted_bytes; /* its share of METRIC_SEGMENT_BYTES */
+    size_t noted_count;     /* records that were noted, whether the footer has them or not */
 
     /* Guarded by the segment set's lock once it is in the set. */
     uint64_t file_bytes; /* size of the file: allocated, or what is left of it once sealed */
     uint32_t pins;       /* readers */
+    uint32_t holds;      /* manifests on their way that name chunks in it */
+    bool doomed;         /* no new holds: what lives here is being moved or forgotten */
     bool condemned;      /* no new pins */
 };
 

@@ -21,9 +21,11 @@ static bool add_record(void *argument,
 bool segment_contents_load(struct segment *segment,
                            struct footer_entry **entries,
                            size_t *count,
+                           size_t *damaged,
                            struct status *status)
 {
     struct footer_trailer trailer;
+    *damaged = 0;
     if (!segment_read_footer(segment, entries, &trailer, status))
         return false;
     if (*entries != NULL) {
@@ -42,6 +44,7 @@ bool segment_contents_load(struct segment *segment,
         free(contents.entries);
         return false;
     }
+    *damaged = (size_t)walk.damaged + (walk.tail_bytes > 0);
     *entries = contents.entries;
     *count = contents.count;
     return true;

@@ -5,10 +5,11 @@
 
 #include "store/segment.h"
 
-/* *entries is freed by the caller. Damaged records are left out. */
+/* *entries is freed by the caller. Damaged records are left out; *damaged: at least so many there are. */
 MUST_CHECK bool segment_contents_load(struct segment *segment,
                                       struct footer_entry **entries,
                                       size_t *count,
+                                      size_t *damaged,
                                       struct status *status);
 
 static inline struct place footer_entry_place(const struct segment *segment,

@@ -9,13 +9,10 @@
 
 /* How long after a failure to make a segment it is not tried again: a full disk is asked once a second. */
 #define RETRY_AFTER_NS NS_PER_S
-/* How long an append waits for an eviction before its client is told that the store is full. */
-#define WAIT_FOR_ROOM_NS (5 * NS_PER_S)
+/* How often it is looked again whether there is room. */
+#define LOOK_FOR_ROOM_NS (100 * NS_PER_MS)
 
-/*
- * Full segments that wait for a sync; more would let appends run ahead of the disk without end. Who appends chunks waits then;
- * one more is the committer's, who can't wait because it is the one who syncs.
- */
+/* Full segments that wait for a sync; more would let appends run ahead of the disk without end. */
 enum { UNSYNCED_SEGMENTS_MAX = 4, UNSEALED_SEGMENTS_MAX = 64 };
 
 struct segment_list {
@@ -32,7 +29,7 @@ struct segment_log {
     char *directory; /* owned */
     enum lane lane;
     uint64_t segment_bytes;
-    uint64_t capacity_bytes;
+    struct space *space; /* borrowed */
     uint64_t node_uid;
     _Atomic uint64_t *next_segment_number;
     void (*hook)(void *argument, bool sync_wanted);
@@ -45,11 +42,11 @@ struct segment_log {
     struct segment *spare;        /* borrowed from the set */
     struct segment_list unsynced; /* full, with bytes that are not durable; oldest first */
     struct segment_list unsealed; /* full and durable, without a footer */
-    bool evicting;                /* a segment is being emptied */
     struct segment *sealing;      /* taken from unsealed by segment_log_maintain() */
     bool making;                  /* somebody makes a segment without the lock */
     int64_t retry_at_ns;          /* no new attempt to make one before */
     struct status make_failure;   /* the last; code 0: none */
+    int64_t full_since_ns; /* when a write found no room, and none has since; 0: there was some */
     uint64_t next_seq;
     uint64_t unsynced_bytes;
     struct segment_log_position synced;
@@ -63,6 +60,13 @@ struct segment_log {
     bool making_fails; /* of whoever is making one: it has been told */
 };
 
+/* What an append is for, and what it waits for. */
+struct append_mode {
+    enum space_use use;
+    bool waits_for_sync; /* else SEGMENT_LOG_SYNC_FIRST */
+    bool waits_for_room; /* else SEGMENT_LOG_NO_ROOM */
+};
+
 struct append_outcome {
     bool rotated;
     bool sync_wanted;
@@ -71,24 +75,35 @@ struct append_outcome {
 
 static const uint8_t PADDING[RECORD_ALIGNMENT_BYTES];
 
-static bool append_locked(struct segment_log *log,
-                          struct record *const *records,
-                          size_t count,
-                          struct append_outcome *outcome,
-                          struct status *status) REQUIRES(log->lock);
-static bool ensure_active_locked(struct segment_log *log,
-                                 uint64_t total_bytes,
-                                 size_t count,
-                                 size_t unsynced_max,
-                                 struct append_outcome *outcome,
-                                 struct status *status) REQUIRES(log->lock);
-static bool has_room_locked(struct segment_log *log) REQUIRES(log->lock);
-static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
+static enum segment_log_result append(struct segment_log *log,
+                                      struct record *const *records,
+                                      size_t count,
+                                      const struct append_mode *mode,
+                                      struct status *status);
+static enum segment_log_result append_locked(struct segment_log *log,
+                                             struct record *const *records,
+                                             size_t count,
+                                             const struct append_mode *mode,
+                                             struct append_outcome *outcome,
+                                             struct status *status) REQUIRES(log->lock);
+static enum segment_log_result ensure_active_locked(struct segment_log *log,
+                                                    uint64_t total_bytes,
+                                                    size_t count,
+                                                    const struct append_mode *mode,
+                                                    struct append_outcome *outcome,
+                                                    struct status *status) REQUIRES(log->lock);
+static bool may_use_locked(struct segment_log *log, struct segment *segment, enum space_use use)
     REQUIRES(log->lock);
+static enum segment_log_result make_spare_locked(struct segment_log *log,
+                                                 enum space_use use,
+                                                 struct status *status) REQUIRES(log->lock);
+static enum segment_log_result no_room_locked(struct segment_log *log,
+                                              const struct append_mode *mode,
+                                              int64_t *since_ns,
+                                              struct status *status) REQUIRES(log->lock);
 static void rotate_locked(struct segment_log *log) REQUIRES(log->lock);
-static bool make_segment_locked(struct segment_log *log,
-                                struct segment **made,
-                                struct status *status) REQUIRES(log->lock);
+static bool make_segment_locked(struct segment_log *log, bool for_moves, struct status *status)
+    REQUIRES(log->lock);
 static void tell_of_making(struct segment_log *log, bool ok, struct status *status);
 static bool make_segment(struct segment_log *log, struct segment **made, struct status *status);
 static bool gather_locked(struct segment_log *log,
@@ -124,7 +139,7 @@ bool segment_log_new(const struct segment_log_config *config,
     made->directory = directory;
     made->lane = config->lane;
     made->segment_bytes = config->segment_bytes;
-    made->capacity_bytes = config->capacity_bytes;
+    made->space = config->space;
     made->node_uid = config->node_uid;
     made->next_segment_number = config->next_segment_number;
     made->next_seq = config->next_seq;
@@ -167,32 +182,67 @@ bool segment_log_append(struct segment_log *log,
                         size_t count,
                         struct status *status)
 {
+    const struct append_mode mode = {
+        .use = SPACE_WRITE, .waits_for_sync = true, .waits_for_room = true};
+    return append(log, records, count, &mode, status) == SEGMENT_LOG_APPENDED;
+}
+
+bool segment_log_append_move(struct segment_log *log,
+                             struct record *const *records,
+                             size_t count,
+                             struct status *status)
+{
+    const struct append_mode mode = {.use = SPACE_MOVE, .waits_for_sync = true};
+    const enum segment_log_result result = append(log, records, count, &mode, status);
+    if (result == SEGMENT_LOG_NO_ROOM)
+        space_explain(log->space, log->segment_bytes, status);
+    return result == SEGMENT_LOG_APPENDED;
+}
+
+enum segment_log_result segment_log_try_append(struct segment_log *log,
+                                               struct record *const *records,
+                                               size_t count,
+                                               enum space_use use,
+                                               struct status *status)
+{
+    const struct append_mode mode = {.use = use};
+    return append(log, records, count, &mode, status);
+}
+
+static enum segment_log_result append(struct segment_log *log,
+                                      struct record *const *records,
+                                      size_t count,
+                                      const struct append_mode *mode,
+                                      struct status *status)
+{
     ASSERT(count > 0);
     struct append_outcome outcome = {0};
     lock_acquire(&log->lock);
-    const bool ok = append_locked(log, records, count, &outcome, status);
+    const enum segment_log_result result =
+        append_locked(log, records, count, mode, &outcome, status);
     lock_release(&log->lock);
     if (log->hook != NULL && outcome.rotated)
         log->hook(log->hook_argument, false);
     /* After a failure too: the committer, which meets it then, tells everybody. */
     if (log->hook != NULL && (outcome.sync_wanted || outcome.failed))
         log->hook(log->hook_argument, true);
-    return ok;
+    return result;
 }
 
-static bool append_locked(struct segment_log *log,
-                          struct record *const *records,
-                          size_t count,
-                          struct append_outcome *outcome,
-                          struct status *status)
+static enum segment_log_result append_locked(struct segment_log *log,
+                                             struct record *const *records,
+                                             size_t count,
+                                             const struct append_mode *mode,
+                                             struct append_outcome *outcome,
+                                             struct status *status)
 {
     uint64_t total_bytes = 0;
     for (size_t i = 0; i < count; i++)
         total_bytes += record_stored_bytes(records[i]->payload_bytes);
-    const size_t unsynced_max =
-        records[0]->kind == RECORD_CHUNK ? UNSYNCED_SEGMENTS_MAX : UNSYNCED_SEGMENTS_MAX + 1;
-    if (!ensure_active_locked(log, total_bytes, count, unsynced_max, outcome, status))
-        return false;
+    const enum segment_log_result result =
+        ensure_active_locked(log, total_bytes, count, mode, outcome, status);
+    if (result != SEGMENT_LOG_APPENDED)
+        return result;
 
     struct segment *segment = log->active;
     uint64_t offset = segment->end;
@@ -206,7 +256,7 @@ static bool append_locked(struct segment_log *log,
     }
     size_t parts = 0;
     if (!gather_locked(log, records, count, &parts, status))
-        return false;
+        return SEGMENT_LOG_REFUSED;
     if (!segment_write(segment, log->parts, parts, total_bytes, status)) {
         /*
          * A full disk shows in a write only where allocation promises nothing. Whole records may lie behind the end now: nothing
@@ -216,7 +266,7 @@ static bool append_locked(struct segment_log *log,
         outcome->failed = status->code != STATUS_RESOURCE_EXHAUSTED;
         if (outcome->failed)
             fail_locked(log, status);
-        return false;
+        return SEGMENT_LOG_REFUSED;
     }
     for (size_t i = 0; i < count; i++) {
         struct status note_status;
@@ -228,98 +278,147 @@ static bool append_locked(struct segment_log *log,
     log->unsynced_bytes += total_bytes;
     outcome->sync_wanted =
         before / LIMIT_UNSYNCED_BYTES != log->unsynced_bytes / LIMIT_UNSYNCED_BYTES;
+    segment->counted_bytes += total_bytes;
     metrics_add(log->metrics, METRIC_RECORD_BYTES_APPENDED, (int64_t)total_bytes);
     metrics_add(log->metrics, METRIC_SEGMENT_BYTES, (int64_t)total_bytes);
-    return true;
+    return SEGMENT_LOG_APPENDED;
 }
 
-/* On true there is an active segment with room. May let the lock go meanwhile. */
-static bool ensure_active_locked(struct segment_log *log,
-                                 uint64_t total_bytes,
-                                 size_t count,
-                                 size_t unsynced_max,
-                                 struct append_outcome *outcome,
-                                 struct status *status)
+/*
+ * On APPENDED there is an active segment with room. May let the lock go meanwhile. The active one is given up only once the
+ * next is there: what fits into it can go on while the store is full.
+ */
+static enum segment_log_result ensure_active_locked(struct segment_log *log,
+                                                    uint64_t total_bytes,
+                                                    size_t count,
+                                                    const struct append_mode *mode,
+                                                    struct append_outcome *outcome,
+                                                    struct status *status)
 {
-    if (SEGMENT_HEADER_BYTES + total_bytes + count * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES >
-        log->segment_bytes)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                           "%" PRIu64 " bytes of records do not fit into a segment of %" PRIu64
-                           " bytes",
-                           total_bytes, log->segment_bytes);
+    enum segment_log_result result = SEGMENT_LOG_REFUSED;
     int64_t waited_since_ns = 0;
+    if (SEGMENT_HEADER_BYTES + total_bytes + count * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES >
+        log->segment_bytes) {
+        status_fail(status, STATUS_RESOURCE_EXHAUSTED,
+                    "%" PRIu64 " bytes of records do not fit into a segment of %" PRIu64 " bytes",
+                    total_bytes, log->segment_bytes);
+        return result;
+    }
     for (;;) {
-        if (log->failed)
-            return refuse_failed_locked(log, status);
-        if (log->active != NULL && !log->active_is_torn &&
-            segment_fits(log->active, total_bytes, count))
-            return true;
-        if (log->active != NULL) {
-            if (log->unsynced.count >= unsynced_max) {
-                condition_wait(&log->changed, &log->lock); /* the committer syncs them */
-                continue;
-            }
-            rotate_locked(log);
-            outcome->rotated = true;
-            continue;
+        if (log->failed) {
+            refuse_failed_locked(log, status);
+            return SEGMENT_LOG_REFUSED;
         }
-        if (log->spare != NULL) {
-            log->active = log->spare;
+        const bool fits = log->active != NULL && !log->active_is_torn &&
+                          segment_fits(log->active, total_bytes, count);
+        struct segment *const next = fits ? log->active : log->spare;
+        if (next != NULL && !may_use_locked(log, next, mode->use)) {
+            result = no_room_locked(log, mode, &waited_since_ns, status);
+        } else if (fits) {
+            return SEGMENT_LOG_APPENDED;
+        } else if (next != NULL && log->active != NULL &&
+                   log->unsynced.count == UNSYNCED_SEGMENTS_MAX) {
+            if (!mode->waits_for_sync)
+                return SEGMENT_LOG_SYNC_FIRST;
+            condition_wait(&log->changed, &log->lock); /* the committer syncs them */
+            continue;
+        } else if (next != NULL) {
+            if (log->active != NULL)
+                rotate_locked(log);
+            log->active = next;
             log->spare = NULL;
             outcome->rotated = true;
             continue;
-        }
-        if (log->making) {
+        } else if (log->making) {
             condition_wait(&log->changed, &log->lock);
             continue;
+        } else {
+            result = make_spare_locked(log, mode->use, status);
+            if (result == SEGMENT_LOG_NO_ROOM)
+                result = no_room_locked(log, mode, &waited_since_ns, status);
         }
-        if (!has_room_locked(log)) {
-            if (!wait_for_room_locked(log, &waited_since_ns, status))
-                return false;
-            continue;
-        }
-        if (!make_segment_locked(log, &log->active, status))
-            return false;
+        if (result != SEGMENT_LOG_APPENDED)
+            return result;
     }
 }
 
-/* May another segment be made within the capacity? */
-static bool has_room_locked(struct segment_log *log)
+/* Writes keep away from what was made for moves, until there is room for everybody again. */
+static bool may_use_locked(struct segment_log *log, struct segment *segment, enum space_use use)
 {
-    const uint64_t over_bytes = log->evicting ? 2 * log->segment_bytes : 0;
-    return log->capacity_bytes == 0 || segment_set_bytes(log->segments) + log->segment_bytes <=
-                                           log->capacity_bytes + over_bytes;
+    if (!segment->made_for_moves || use == SPACE_MOVE)
+        return true;
+    if (atomic_load(&log->space->moving) || space_left(log->space) < 0)
+        return false;
+    segment->made_for_moves = false;
+    log->full_since_ns = 0;
+    return true;
 }
 
-static bool wait_for_room_locked(struct segment_log *log, int64_t *since_ns, struct status *status)
+/* APPENDED: there is one now. */
+static enum segment_log_result make_spare_locked(struct segment_log *log,
+                                                 enum space_use use,
+                                                 struct status *status)
 {
+    bool granted = false;
+    if (!space_take(log->space, log->segment_bytes, use, &granted))
+        return SEGMENT_LOG_NO_ROOM;
+    if (make_segment_locked(log, granted, status)) {
+        space_made(log->space, log->segment_bytes);
+        atomic_fetch_add(&log->space->files_made, 1);
+        return SEGMENT_LOG_APPENDED;
+    }
+    space_not_made(log->space, log->segment_bytes, granted);
+    /* The disk has less than it said: evicting is of use here too. */
+    const bool full = status->code == STATUS_RESOURCE_EXHAUSTED && space_is_bounded(log->space);
+    if (full)
+        atomic_fetch_add(&log->space->files_not_made, 1);
+    return full && use == SPACE_WRITE ? SEGMENT_LOG_NO_ROOM : SEGMENT_LOG_REFUSED;
+}
+
+/* APPENDED: look again. The evictor is woken; a store that has been full for long is full for everybody at once. */
+static enum segment_log_result no_room_locked(struct segment_log *log,
+                                              const struct append_mode *mode,
+                                              int64_t *since_ns,
+                                              struct status *status)
+{
+    if (mode->use == SPACE_MOVE)
+        return SEGMENT_LOG_NO_ROOM;
     const int64_t now_ns = clock_monotonic_ns(log->clock);
     if (*since_ns == 0)
         *since_ns = now_ns;
-    if (now_ns - *since_ns >= WAIT_FOR_ROOM_NS)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                           "the store is full: %" PRIu64 " of %" PRIu64
-                           " bytes are used, the next segment needs %" PRIu64
-                           ", and nothing could be evicted in time",
-                           segment_set_bytes(log->segments), log->capacity_bytes,
-                           log->segment_bytes);
-    if (!condition_wait_for(&log->changed, &log->lock, NS_PER_S / 10)) {
+    const bool first = log->full_since_ns == 0;
+    if (first)
+        log->full_since_ns = now_ns;
+    const int64_t since = log->full_since_ns < *since_ns ? log->full_since_ns : *since_ns;
+    if (now_ns - since >= LIMIT_WAIT_FOR_ROOM_NS) {
+        space_explain(log->space, log->segment_bytes, status);
+        return SEGMENT_LOG_REFUSED;
+    }
+    if (first && log->hook != NULL) {
+        lock_release(&log->lock);
+        log->hook(log->hook_argument, false);
+        lock_acquire(&log->lock);
+    }
+    if (!mode->waits_for_room)
+        return SEGMENT_LOG_NO_ROOM;
+    if (!first && !condition_wait_for(&log->changed, &log->lock, LOOK_FOR_ROOM_NS)) {
         /* Looked at again. */
     }
-    return true;
+    return SEGMENT_LOG_APPENDED;
+}
+
+bool segment_log_wants_spare(struct segment_log *log)
+{
+    lock_acquire(&log->lock);
+    const bool wants = log->spare == NULL && !log->making && !log->failed;
+    lock_release(&log->lock);
+    return wants;
 }
 
 void segment_log_room_made(struct segment_log *log)
 {
     lock_acquire(&log->lock);
-    condition_broadcast(&log->changed);
-    lock_release(&log->lock);
-}
-
-void segment_log_set_evicting(struct segment_log *log, bool evicting)
-{
-    lock_acquire(&log->lock);
-    log->evicting = evicting;
+    log->retry_at_ns = 0;
     condition_broadcast(&log->changed);
     lock_release(&log->lock);
 }
@@ -347,11 +446,10 @@ static void settle_synced_locked(struct segment_log *log)
     }
 }
 
-/* Makes a segment with the lock let go meanwhile. *made is set with the lock held again. */
-static bool make_segment_locked(struct segment_log *log,
-                                struct segment **made,
-                                struct status *status)
+/* Makes the next segment, with the lock let go meanwhile: it is the spare then. */
+static bool make_segment_locked(struct segment_log *log, bool for_moves, struct status *status)
 {
+    ASSERT(log->spare == NULL && !log->making);
     if (log->make_failure.code != STATUS_OK && clock_monotonic_ns(log->clock) < log->retry_at_ns) {
         *status = log->make_failure;
         return false;
@@ -359,13 +457,22 @@ static bool make_segment_locked(struct segment_log *log,
     log->making = true;
     lock_release(&log->lock);
     struct segment *segment = NULL;
-    const bool ok = make_segment(log, &segment, status);
+    bool ok = make_segment(log, &segment, status);
     tell_of_making(log, ok, status);
     lock_acquire(&log->lock);
     log->making = false;
+    /* Under the lock: one that is in the set and not yet ours would look like one that the lane is done with. */
+    if (ok && !segment_set_add(log->segments, segment, status)) {
+        segment_free(segment);
+        ok = false;
+    }
     if (ok) {
-        *made = segment;
+        segment->made_for_moves = for_moves;
+        log->spare = segment;
         log->make_failure.code = STATUS_OK;
+        if (!for_moves)
+            log->full_since_ns = 0;
+        metrics_add(log->metrics, METRIC_SEGMENTS, 1);
     } else {
         log->make_failure = *status;
         log->retry_at_ns = clock_monotonic_ns(log->clock) + RETRY_AFTER_NS;
@@ -403,16 +510,8 @@ static bool make_segment(struct segment_log *log, struct segment **made, struct 
     const uint64_t number = atomic_fetch_add(log->next_segment_number, 1);
     if (number > SEGMENT_NUMBER_MAX)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "segment numbers are used up");
-    if (!segment_create(log->io, log->directory, log->lane, number, log->segment_bytes,
-                        log->node_uid, clock_wall_ns(log->clock), made, status))
-        return false;
-    if (!segment_set_add(log->segments, *made, status)) {
-        segment_free(*made);
-        *made = NULL;
-        return false;
-    }
-    metrics_add(log->metrics, METRIC_SEGMENTS, 1);
-    return true;
+    return segment_create(log->io, log->directory, log->lane, number, log->segment_bytes,
+                          log->node_uid, clock_wall_ns(log->clock), made, status);
 }
 
 static void fill_header(const struct segment_log *log, struct record *record, uint64_t seq)
@@ -510,8 +609,8 @@ struct segment_log_position segment_log_synced_position(struct segment_log *log)
 
 /* What a sync that begins now will cover, and the files it must go through. */
 struct sync_plan {
-    struct segment *segments[UNSYNCED_SEGMENTS_MAX + 2]; /* the committer's, and the active one */
-    uint64_t ends[UNSYNCED_SEGMENTS_MAX + 2];
+    struct segment *segments[UNSYNCED_SEGMENTS_MAX + 1]; /* and the active one */
+    uint64_t ends[UNSYNCED_SEGMENTS_MAX + 1];
     size_t count;
     uint64_t covered;
     uint64_t bytes;
@@ -630,9 +729,10 @@ void segment_log_maintain(struct segment_log *log)
 {
     lock_acquire(&log->lock);
     struct status ignored;
-    if (log->spare == NULL && !log->making && !log->failed && has_room_locked(log) &&
-        !make_segment_locked(log, &log->spare, &ignored)) {
-        /* Remembered in make_failure: an append that needs one tells its client. */
+    /* A failure is remembered in make_failure: an append that needs one tells its client. */
+    if (log->spare == NULL && !log->making && !log->failed &&
+        make_spare_locked(log, SPACE_WRITE, &ignored) != SEGMENT_LOG_APPENDED) {
+        /* Made when there is room, or when it is wanted. */
     }
     lock_release(&log->lock);
 

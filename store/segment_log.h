@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "store/segment_set.h"
+#include "store/space.h"
 
 struct segment_log;
 
@@ -41,8 +42,8 @@ struct segment_log_config {
     struct segment_set *segments;
     const char *directory; /* DATA/segments; copied */
     enum lane lane;
-    uint64_t segment_bytes;  /* SEGMENT_BYTES_MIN to SEGMENT_BYTES_MAX */
-    uint64_t capacity_bytes; /* of the set's files: no segment is made beyond; 0: no bound */
+    uint64_t segment_bytes; /* SEGMENT_BYTES_MIN to SEGMENT_BYTES_MAX */
+    struct space *space;    /* what segments are made of */
     uint64_t node_uid;
     _Atomic uint64_t *next_segment_number; /* shared by the lanes */
     uint64_t next_seq;                     /* from recovery; 1 in a new store */
@@ -60,9 +61,9 @@ void segment_log_free(struct segment_log *log);
 
 /*
  * Appends all of the records or none. Rotates to the next segment where they do not fit.
- * Waits some seconds for an eviction when the capacity is used up; and with CHUNKs for a sync while the log is crowded.
- * Whoever appends other records is the one who syncs, and does it first when the log is crowded.
- * RESOURCE_EXHAUSTED: the disk is full, or the capacity still is (with numbers; asking again later is right).
+ * Waits up to LIMIT_WAIT_FOR_ROOM_NS for an eviction when the store is full, and once it has been full for so long, no more;
+ * waits for a sync while the log is crowded.
+ * RESOURCE_EXHAUSTED: the disk is full, or the store still is (with numbers; asking again later is right).
  * UNAVAILABLE: the lane has failed, for good; or no segment can be made (the log says why), and asking again later is right.
  * INTERNAL: a write failed; the lane has failed.
  */
@@ -71,10 +72,29 @@ MUST_CHECK bool segment_log_append(struct segment_log *log,
                                    size_t count,
                                    struct status *status);
 
+/* As above for what eviction moves, with room that other writes do not get; and where that is used up it does not wait. */
+MUST_CHECK bool segment_log_append_move(struct segment_log *log,
+                                        struct record *const *records,
+                                        size_t count,
+                                        struct status *status);
+
+/* For the lane's committer, which must never wait for an eviction or for itself. */
+enum segment_log_result {
+    SEGMENT_LOG_APPENDED,
+    SEGMENT_LOG_SYNC_FIRST, /* nothing was appended: too many full segments wait for a sync */
+    SEGMENT_LOG_NO_ROOM, /* nothing was appended: a segment must be evicted first; ask again later */
+    SEGMENT_LOG_REFUSED, /* nothing was appended: *status says why, as above */
+};
+MUST_CHECK enum segment_log_result segment_log_try_append(struct segment_log *log,
+                                                          struct record *const *records,
+                                                          size_t count,
+                                                          enum space_use use,
+                                                          struct status *status);
+
 /* The seq of the last record appended (0: none ever). Any thread. */
 uint64_t segment_log_pending_seq(struct segment_log *log);
 uint64_t segment_log_unsynced_bytes(struct segment_log *log);
-/* Appends have run ahead of the disk: chunks wait until a sync has begun to catch up. */
+/* Appends have run ahead of the disk: a rotation waits for a sync. */
 bool segment_log_is_crowded(struct segment_log *log);
 
 /*
@@ -92,7 +112,10 @@ void segment_log_maintain(struct segment_log *log);
 /* Syncs and seals the active segment, so that the next start finds everything footed. Nobody appends any more. */
 MUST_CHECK bool segment_log_finish(struct segment_log *log, struct status *status);
 
-/* Called on the appending thread, holding no lock: sync_wanted when LIMIT_UNSYNCED_BYTES are unsynced, else the lane has rotated. */
+/*
+ * Called on the appending thread, holding no lock: sync_wanted when LIMIT_UNSYNCED_BYTES are unsynced, else the lane has
+ * rotated, or waits for room.
+ */
 void segment_log_set_hook(struct segment_log *log,
                           void (*hook)(void *argument, bool sync_wanted),
                           void *argument);
@@ -100,14 +123,11 @@ void segment_log_set_hook(struct segment_log *log,
 /* The position behind the last record that was synced. */
 struct segment_log_position segment_log_synced_position(struct segment_log *log);
 
-/* Tells appenders that wait that there may be room again. */
-void segment_log_room_made(struct segment_log *log);
+/* True while the lane has no next segment made ahead. */
+bool segment_log_wants_spare(struct segment_log *log);
 
-/*
- * While a segment is being emptied the capacity may be exceeded by two: what is moved must go somewhere, and the committer
- * that moves it must not wait for room behind others.
- */
-void segment_log_set_evicting(struct segment_log *log, bool evicting);
+/* Tells appenders that wait that there may be room again, and lets a disk that was full be tried again at once. */
+void segment_log_room_made(struct segment_log *log);
 
 /* True if the segment is of no more use to the lane: full, durable, sealed or given up. */
 bool segment_log_is_done_with(struct segment_log *log, const struct segment *segment);

@@ -8,7 +8,8 @@ struct segment_set {
     struct segment **segments; /* guarded by lock; owned; ascending by number */
     size_t count;              /* guarded by lock */
     size_t capacity;           /* guarded by lock */
-    uint64_t bytes;            /* guarded by lock */
+    uint64_t bytes;            /* guarded by lock; of files */
+    uint64_t reserved_bytes;   /* guarded by lock; of files that are being made */
 };
 
 static bool add_locked(struct segment_set *set, struct segment *segment, struct status *status)
@@ -106,6 +107,60 @@ void segment_set_unpin(struct segment_set *set, struct segment *segment)
     lock_release(&set->lock);
 }
 
+bool segment_set_hold(struct segment_set *set, uint64_t number)
+{
+    size_t at = 0;
+    lock_acquire(&set->lock);
+    const bool ok = find_locked(set, number, &at) && !set->segments[at]->condemned &&
+                    !set->segments[at]->doomed;
+    if (ok)
+        set->segments[at]->holds++;
+    lock_release(&set->lock);
+    return ok;
+}
+
+void segment_set_let_go(struct segment_set *set, uint64_t number)
+{
+    size_t at = 0;
+    lock_acquire(&set->lock);
+    const bool there = find_locked(set, number, &at);
+    ASSERT(there && set->segments[at]->holds > 0);
+    set->segments[at]->holds--;
+    lock_release(&set->lock);
+}
+
+void segment_set_doom(struct segment_set *set, struct segment *segment)
+{
+    lock_acquire(&set->lock);
+    ASSERT(!segment->doomed && !segment->condemned);
+    segment->doomed = true;
+    lock_release(&set->lock);
+}
+
+void segment_set_spare(struct segment_set *set, struct segment *segment)
+{
+    lock_acquire(&set->lock);
+    ASSERT(segment->doomed && !segment->condemned);
+    segment->doomed = false;
+    lock_release(&set->lock);
+}
+
+bool segment_set_is_held(struct segment_set *set, const struct segment *segment)
+{
+    lock_acquire(&set->lock);
+    const bool held = segment->holds > 0;
+    lock_release(&set->lock);
+    return held;
+}
+
+bool segment_set_is_pinned(struct segment_set *set, const struct segment *segment)
+{
+    lock_acquire(&set->lock);
+    const bool pinned = segment->pins > 0;
+    lock_release(&set->lock);
+    return pinned;
+}
+
 struct segment *segment_set_condemn(struct segment_set *set, uint64_t number)
 {
     struct segment *segment = NULL;
@@ -146,9 +201,37 @@ size_t segment_set_count(struct segment_set *set)
 uint64_t segment_set_bytes(struct segment_set *set)
 {
     lock_acquire(&set->lock);
-    const uint64_t bytes = set->bytes;
+    const uint64_t bytes = set->bytes + set->reserved_bytes;
     lock_release(&set->lock);
     return bytes;
+}
+
+bool segment_set_reserve(struct segment_set *set, uint64_t bytes, uint64_t limit_bytes)
+{
+    lock_acquire(&set->lock);
+    const bool fits = limit_bytes == 0 || set->bytes + set->reserved_bytes + bytes <= limit_bytes;
+    if (fits)
+        set->reserved_bytes += bytes;
+    lock_release(&set->lock);
+    return fits;
+}
+
+void segment_set_unreserve(struct segment_set *set, uint64_t bytes)
+{
+    lock_acquire(&set->lock);
+    ASSERT(set->reserved_bytes >= bytes);
+    set->reserved_bytes -= bytes;
+    lock_release(&set->lock);
+}
+
+uint64_t segment_set_settled_below(struct segment_set *set)
+{
+    uint64_t newest[LANE_COUNT] = {0};
+    lock_acquire(&set->lock);
+    for (size_t i = 0; i < set->count; i++)
+        newest[set->segments[i]->lane] = set->segments[i]->number;
+    lock_release(&set->lock);
+    return newest[LANE_SMALL] < newest[LANE_LARGE] ? newest[LANE_SMALL] : newest[LANE_LARGE];
 }
 
 void segment_set_resized(struct segment_set *set, struct segment *segment, uint64_t file_bytes)

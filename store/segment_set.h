@@ -21,14 +21,34 @@ MUST_CHECK bool segment_set_add(struct segment_set *set,
 struct segment *segment_set_pin(struct segment_set *set, uint64_t number);
 void segment_set_unpin(struct segment_set *set, struct segment *segment);
 
+/*
+ * A segment that is to go: first it is doomed, then, once nobody holds it, emptied, then condemned, and removed once nobody pins it.
+ *
+ * A hold is for a manifest that names chunks in the segment, from before it is appended until its entry is visible: so
+ * whoever empties the segment either sees the entry, or the manifest is refused.
+ */
+bool segment_set_hold(struct segment_set *set,
+                      uint64_t number); /* false: it is doomed, condemned or gone */
+void segment_set_let_go(struct segment_set *set, uint64_t number);
+void segment_set_doom(struct segment_set *set, struct segment *segment);
+void segment_set_spare(struct segment_set *set, struct segment *segment); /* takes it back */
+bool segment_set_is_held(struct segment_set *set, const struct segment *segment);
+
 /* No new pins; returns the segment without waiting, or NULL when there is none. */
 struct segment *segment_set_condemn(struct segment_set *set, uint64_t number);
+bool segment_set_is_pinned(struct segment_set *set, const struct segment *segment);
 /* True once nobody pins it; the segment is then out of the set and the caller's. */
 bool segment_set_remove(struct segment_set *set, uint64_t number);
 
 size_t segment_set_count(struct segment_set *set);
-/* Sizes of all files together, condemned ones included. */
+/* Sizes of all files together, condemned ones and those that room was reserved for included. */
 uint64_t segment_set_bytes(struct segment_set *set);
+/* Counts a file that is yet to be made, if the sum stays within the limit (0: none). */
+bool segment_set_reserve(struct segment_set *set, uint64_t bytes, uint64_t limit_bytes);
+/* Once it is made and added, or could not be. */
+void segment_set_unreserve(struct segment_set *set, uint64_t bytes);
+/* No segment below this number will ever be added: a lane makes them one at a time, ascending. */
+uint64_t segment_set_settled_below(struct segment_set *set);
 /* Notes that a segment's file has another size now. */
 void segment_set_resized(struct segment_set *set, struct segment *segment, uint64_t file_bytes);
 /* Calls each segment's number in ascending order; copies the list first. NULL terminated by count; freed by the caller. */

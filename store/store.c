@@ -11,8 +11,11 @@
 
 #include "base/log.h"
 
-static uint64_t suitable_segment_bytes(const struct store_config *config,
-                                       enum lane lane,
+static bool set_sizes(struct store *store,
+                      const struct store_config *config,
+                      struct status *status);
+static uint64_t suitable_segment_bytes(uint64_t chosen_bytes,
+                                       uint64_t usable_bytes,
                                        uint64_t at_most);
 static bool prepare_directory(struct store *store, struct status *status);
 static bool look_into_directory(struct store *store, struct status *status);
@@ -40,12 +43,8 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     opened->buffers = config->buffers;
     opened->access = config->access;
     opened->lock_fd = -1;
-    opened->capacity_bytes = config->capacity_bytes;
-    opened->reserve_bytes = config->reserve_bytes;
     opened->vouch_ns = config->vouch_ns;
     opened->scrub_bytes_per_s = config->scrub_bytes_per_s;
-    opened->segment_bytes[LANE_SMALL] = suitable_segment_bytes(config, LANE_SMALL, 256 * MIB);
-    opened->segment_bytes[LANE_LARGE] = suitable_segment_bytes(config, LANE_LARGE, GIB);
     opened->next_segment_number = 1;
     opened->directory = strdup(config->directory);
     opened->segments_directory = join(config->directory, "segments");
@@ -56,7 +55,7 @@ bool store_open(const struct store_config *config, struct store **store, struct 
          blob_table_new(&opened->table, status) &&
          (opened->access == STORE_READ_ONLY ? look_into_directory(opened, status)
                                             : prepare_directory(opened, status)) &&
-         open_segments(opened, status);
+         set_sizes(opened, config, status) && open_segments(opened, status);
     if (!ok) {
         store_close(opened);
         status_prefix(status, "open store %s", config->directory);
@@ -66,16 +65,55 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     return true;
 }
 
+static bool set_sizes(struct store *store, const struct store_config *config, struct status *status)
+{
+    struct io_space disk;
+    if (!io_space(store->io, store->segments_directory, &disk, status))
+        return false;
+    uint64_t usable = config->capacity_bytes;
+    if (usable == 0 && disk.total_bytes > config->reserve_bytes)
+        usable = disk.total_bytes - config->reserve_bytes;
+    const uint64_t small =
+        suitable_segment_bytes(config->segment_bytes[LANE_SMALL], usable, 256 * MIB);
+    const uint64_t large = suitable_segment_bytes(config->segment_bytes[LANE_LARGE], usable, GIB);
+    const bool is_bounded = store->access != STORE_READ_ONLY &&
+                            (config->capacity_bytes != 0 || config->reserve_bytes != 0);
+    const uint64_t needed = STORE_SEGMENTS_MIN * (small + large);
+    if (is_bounded && usable < needed)
+        return status_fail(
+            status, STATUS_INVALID_ARGUMENT,
+            "%" PRIu64
+            " bytes (of the capacity, or of the disk without what is kept free) are too few for "
+            "segments of %" PRIu64 " and %" PRIu64 " bytes: %" PRIu64 " are needed",
+            usable, small, large, needed);
+    metrics_set(store->metrics, METRIC_CAPACITY_BYTES, (int64_t)config->capacity_bytes);
+    store->segment_bytes[LANE_SMALL] = small;
+    store->segment_bytes[LANE_LARGE] = large;
+    store->space = (struct space){
+        .io = store->io,
+        .segments = store->segments,
+        .directory = store->segments_directory,
+        .capacity_bytes = config->capacity_bytes,
+        .reserve_bytes = config->reserve_bytes,
+        .headroom_bytes = small > large ? small : large, /* for what one eviction moves */
+    };
+    /* Without the headroom, two segments of each lane, and what headers and footers take. */
+    store->blob_bytes_max =
+        is_bounded ? (usable - store->space.headroom_bytes - 2 * small - 2 * large) / 64 * 63
+                   : UINT64_MAX;
+    return true;
+}
+
 /* What is evicted at once should be a small part of the whole: 64 segments at least. */
-static uint64_t suitable_segment_bytes(const struct store_config *config,
-                                       enum lane lane,
+static uint64_t suitable_segment_bytes(uint64_t chosen_bytes,
+                                       uint64_t usable_bytes,
                                        uint64_t at_most)
 {
-    if (config->segment_bytes[lane] != 0)
-        return config->segment_bytes[lane];
-    if (config->capacity_bytes == 0 || config->capacity_bytes / 64 >= at_most)
+    if (chosen_bytes != 0)
+        return chosen_bytes;
+    if (usable_bytes / 64 >= at_most)
         return at_most;
-    const uint64_t part = config->capacity_bytes / 64 / MIB * MIB;
+    const uint64_t part = usable_bytes / 64 / MIB * MIB;
     return part > SEGMENT_BYTES_MIN ? part : SEGMENT_BYTES_MIN;
 }
 
@@ -358,6 +396,9 @@ static bool open_one(struct store *store, uint64_t number, struct status *status
         segment_free(segment);
         return false;
     }
+    segment->counted_bytes =
+        segment->file_bytes < segment->capacity_bytes ? segment->file_bytes : 0;
+    metrics_add(store->metrics, METRIC_SEGMENT_BYTES, (int64_t)segment->counted_bytes);
     metrics_add(store->metrics, METRIC_SEGMENTS, 1);
     return true;
 }

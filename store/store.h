@@ -33,10 +33,10 @@ struct store {
     enum format_file_state format; /* as it was found */
     uint64_t node_uid;             /* 0: READ_ONLY, and nothing says it */
     uint64_t segment_bytes[LANE_COUNT];
-    uint64_t capacity_bytes;
-    uint64_t reserve_bytes;
+    uint64_t blob_bytes_max; /* larger ones would not fit even if nothing else were there */
     int64_t vouch_ns;
     uint64_t scrub_bytes_per_s;
+    struct space space;
     _Atomic uint64_t next_segment_number;
     struct segment_set *segments;
     struct blob_table *table;
@@ -55,15 +55,21 @@ struct store_config {
     struct buffer_pool *buffers;
     const char *directory;
     enum store_access access;
-    uint64_t segment_bytes[LANE_COUNT]; /* 0: 256 MiB and 1 GiB, or less to suit the capacity */
+    uint64_t segment_bytes
+        [LANE_COUNT];        /* 0: 256 MiB and 1 GiB, or less to suit the capacity and the disk */
+    uint64_t capacity_bytes; /* of all segment files; 0: as much as the disk has */
     uint64_t
-        capacity_bytes; /* of all segment files; 0: as much as the disk has. At least STORE_CAPACITY_BYTES_MIN */
-    uint64_t reserve_bytes; /* of the disk that eviction keeps free; 0: none */
+        reserve_bytes; /* of the disk that eviction keeps free; 0: nothing is evicted for the disk's sake */
     int64_t vouch_ns; /* how long a blob that was found or read is kept whatever else must go */
     uint64_t scrub_bytes_per_s; /* durability/scrub.h; 0: no pass begins by itself */
 };
 
-/* A few segments of the smallest size in each lane. */
+/*
+ * The capacity, or the disk, is so many times a segment of each lane at least: one in use, one made ahead, and one for what is
+ * stored and what is being moved.
+ */
+enum { STORE_SEGMENTS_MIN = 3 };
+/* With fewer of the smallest segments than this it works, but hardly stores anything. */
 #define STORE_CAPACITY_BYTES_MIN (16 * SEGMENT_BYTES_MIN)
 
 /*
@@ -71,7 +77,8 @@ struct store_config {
  * A FORMAT that is damaged or gone is made anew from the segments' headers. A segment file of which too little is left
  * is left where it is, named in one log line, and not used.
  * FAILED_PRECONDITION: another process holds it, or its format is newer than we know. INVALID_ARGUMENT: DATA is no store
- * and not empty. DATA_LOSS: nothing that can be read says whose store it is.
+ * and not empty, or the capacity or the disk is too small for the segments. DATA_LOSS: nothing that can be read says whose store
+ * it is.
  *
  * STORE_READ_ONLY: for a store that is there; takes the LOCK, writes and removes nothing, and complains of nothing but another
  * process, a newer format, and that there is no store.

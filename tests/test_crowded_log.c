@@ -21,6 +21,7 @@ static struct acker *acker;
 static struct indexer *indexer;
 static struct commit *commit; /* of the large lane */
 static uint8_t *data;
+static struct manifest_chunk last_chunk;
 
 static void make_parents(struct io *io)
 {
@@ -90,6 +91,7 @@ static struct place append_chunk(size_t length)
     struct record *const records[] = {&chunk};
     ck_assert_msg(segment_log_append(store->logs[LANE_LARGE], records, 1, &status), "%s",
                   status.message);
+    last_chunk = (struct manifest_chunk){.place = place_pack(chunk.place)};
     return (struct place){.segment = chunk.place.segment,
                           .offset = chunk.place.offset + record_stored_bytes(length)};
 }
@@ -133,7 +135,8 @@ static void submit_manifest(struct record *manifest,
                             struct bytes *payload,
                             struct commit_request *request)
 {
-    *payload = bytes_of(data, 64);
+    /* It names a chunk in a segment that is there, if there is one. */
+    *payload = bytes_of(&last_chunk, last_chunk.place != 0 ? sizeof(last_chunk) : 0);
     *manifest = (struct record){
         .kind = RECORD_MANIFEST,
         .digest = {.function = DIGEST_FUNCTION_SHA256, .hash_length = 32, .size_bytes = 1 << 30},

@@ -276,7 +276,8 @@ static void locate(void)
         struct segment *segment = segment_set_pin(store()->segments, numbers[i]);
         struct footer_entry *entries = NULL;
         size_t entry_count = 0;
-        ck_assert(segment_contents_load(segment, &entries, &entry_count, &status));
+        size_t damaged = 0;
+        ck_assert(segment_contents_load(segment, &entries, &entry_count, &damaged, &status));
         for (size_t k = 0; k < entry_count; k++) {
             const struct place place = footer_entry_place(segment, &entries[k]);
             const enum record_kind kind = (enum record_kind)entries[k].kind;

@@ -12,7 +12,6 @@ static void set_hook(struct process *process, enum lane lane);
 static bool work(struct process *process, enum worker worker);
 static void maintain(struct process *process);
 static bool evict(struct process *process);
-static uint64_t next_victim(struct process *process);
 static void free_parts(struct process *process);
 
 bool store_look_open(const struct process_config *config,
@@ -149,36 +148,18 @@ static bool evict(struct process *process)
     if (process->stopping)
         return false;
     const struct process_config *const config = &process->config;
-    const uint64_t victim = config->before_eviction != NULL ? next_victim(process) : 0;
+    const uint64_t victim =
+        config->before_eviction != NULL ? evictor_next_victim(process->evictor) : 0;
     if (victim != 0)
         config->before_eviction(config->argument, victim);
     const bool any = evictor_step(process->evictor);
     if (victim != 0)
         config->after_eviction(config->argument, victim);
-    for (size_t lane = 0; any && lane < LANE_COUNT; lane++)
+    for (size_t lane = 0; any && lane < LANE_COUNT; lane++) {
         segment_log_room_made(process->store->logs[lane]);
-    return any;
-}
-
-/* The segment that an eviction would empty now; 0: none is needed, or none can go. */
-static uint64_t next_victim(struct process *process)
-{
-    uint64_t *numbers = NULL;
-    size_t count = 0;
-    uint64_t victim = 0;
-    struct status status;
-    struct store *const store = process->store;
-    if (!evictor_is_needed(process->evictor))
-        return 0;
-    ASSERT(segment_set_numbers(store->segments, &numbers, &count, &status));
-    for (size_t i = 0; i < count && victim == 0; i++) {
-        struct segment *const segment = segment_set_pin(store->segments, numbers[i]);
-        if (segment != NULL && segment_log_is_done_with(store->logs[segment->lane], segment))
-            victim = numbers[i];
-        segment_set_unpin(store->segments, segment);
+        commit_room_made(process->commits[lane]);
     }
-    free(numbers);
-    return victim;
+    return any;
 }
 
 void process_stop(struct process *process)

@@ -19,9 +19,18 @@ static void put_init(struct store_put *put);
 
 void store_rig_start(struct store_rig *rig, enum store_rig_disk disk)
 {
+    const struct store_rig_limits none = {0};
+    store_rig_start_limited(rig, disk, &none);
+}
+
+void store_rig_start_limited(struct store_rig *rig,
+                             enum store_rig_disk disk,
+                             const struct store_rig_limits *limits)
+{
     struct status status;
     memset(rig, 0, sizeof(*rig));
     lock_init(&rig->lock, LOCK_RANK_LEAF);
+    rig->limits = *limits;
     temp_dir_make(&rig->directory);
     if (disk == STORE_RIG_SIMULATED) {
         rig->sim = io_sim_new();
@@ -66,12 +75,20 @@ bool store_rig_try_open(struct store_rig *rig, struct status *status)
 {
     const struct store_config config = {
         .io = rig->sim != NULL ? io_sim_io(rig->sim) : io_posix(),
-        .clock = clock_real(),
+        .clock = rig->limits.clock != NULL ? rig->limits.clock : clock_real(),
         .metrics = &rig->metrics,
         .buffers = rig->buffers,
         .directory = rig->directory.path,
-        .segment_bytes = {SEGMENT_BYTES_MIN, SEGMENT_BYTES_MIN},
         .scrub_bytes_per_s = rig->scrub_bytes_per_s,
+        .segment_bytes = {rig->limits.segment_bytes[LANE_SMALL] != 0
+                              ? rig->limits.segment_bytes[LANE_SMALL]
+                              : SEGMENT_BYTES_MIN,
+                          rig->limits.segment_bytes[LANE_LARGE] != 0
+                              ? rig->limits.segment_bytes[LANE_LARGE]
+                              : SEGMENT_BYTES_MIN},
+        .capacity_bytes = rig->limits.capacity_bytes,
+        .reserve_bytes = rig->limits.reserve_bytes,
+        .vouch_ns = rig->limits.vouch_ns,
     };
     lock_acquire(&rig->lock);
     rig->failure.code = STATUS_OK;
@@ -105,8 +122,10 @@ void store_rig_close(struct store_rig *rig)
 
 void store_rig_crash(struct store_rig *rig, uint64_t seed, enum io_sim_crash_mode mode)
 {
-    io_sim_crash(rig->sim, seed, mode);
+    /* Threads of the old life may still rename and remove files; the new life's disk must not see that. */
+    io_sim_cut_power_at(rig->sim, 1);
     store_rig_close(rig);
+    io_sim_crash(rig->sim, seed, mode);
     store_rig_remove_index(rig); /* RocksDB has a disk of its own, which this crash did not reach */
 }
 

@@ -12,14 +12,24 @@
 #include "tests/sim/io_sim.h"
 #include "tests/support/temp_dir.h"
 
+/* 0, NULL: none, the real clock. */
+struct store_rig_limits {
+    uint64_t capacity_bytes;
+    uint64_t reserve_bytes;
+    uint64_t segment_bytes[LANE_COUNT]; /* 0: the least */
+    int64_t vouch_ns;
+    struct clock *clock;
+};
+
 struct store_rig {
     struct temp_dir directory;
     struct io_sim *sim; /* NULL on a real disk */
     struct metrics metrics;
     struct buffer_pool *buffers;
     struct durability *durability;
-    uint64_t scrub_bytes_per_s;    /* of the next open */
-    struct recovery_report report; /* of the last open */
+    uint64_t scrub_bytes_per_s;     /* of the next open */
+    struct store_rig_limits limits; /* of the next open */
+    struct recovery_report report;  /* of the last open */
     struct lock lock;
     struct status failure; /* guarded by lock; why a lane failed first; code 0: none did */
 };
@@ -28,6 +38,10 @@ enum store_rig_disk { STORE_RIG_SIMULATED, STORE_RIG_REAL };
 
 /* Makes the disk and opens an empty store on it. */
 void store_rig_start(struct store_rig *rig, enum store_rig_disk disk);
+/* With limits, so that something is evicted. */
+void store_rig_start_limited(struct store_rig *rig,
+                             enum store_rig_disk disk,
+                             const struct store_rig_limits *limits);
 void store_rig_end(struct store_rig *rig);
 
 /* Opens the store; asserts that it opens. try: says why not. */

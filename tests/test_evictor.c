@@ -1,0 +1,1422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shows that a store keeps within its capacity and its disk's reserve, that what goes is what was not used, that nothing goes
+ * while somebody reads it or was just told that it is there, and that what has gone stays away: under load from several
+ * threads, on a disk that fills up or fails, across power cuts, and when the index is lost. With the store's own threads, on
+ * the simulated disk.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "durability/forget.h"
+#include "durability/move.h"
+#include "store/blob_reader.h"
+#include "tests/sim/clock_sim.h"
+#include "tests/support/prng.h"
+#include "tests/support/store_rig.h"
+#include "tests/support/test_run.h"
+
+/* The least that there is: 16 segments. */
+#define CAPACITY_BYTES STORE_CAPACITY_BYTES_MIN
+#define SMALL_BYTES (128 * KIB)
+#define LARGE_BYTES (3 * MIB)
+
+static struct store_rig rig;
+static struct clock_sim sim_clock;
+
+static void start(void)
+{
+    const struct store_rig_limits limits = {.capacity_bytes = CAPACITY_BYTES};
+    store_rig_start_limited(&rig, STORE_RIG_SIMULATED, &limits);
+}
+
+static void start_with_vouch(void)
+{
+    clock_sim_init(&sim_clock, 1000000 * NS_PER_S);
+    const struct store_rig_limits limits = {
+        .capacity_bytes = CAPACITY_BYTES, .vouch_ns = 3600 * NS_PER_S, .clock = &sim_clock.clock};
+    store_rig_start_limited(&rig, STORE_RIG_SIMULATED, &limits);
+}
+
+static void start_vouching(void)
+{
+    const struct store_rig_limits limits = {.capacity_bytes = CAPACITY_BYTES,
+                                            .vouch_ns = 3600 * NS_PER_S};
+    store_rig_start_limited(&rig, STORE_RIG_SIMULATED, &limits);
+}
+
+static void start_bare(void)
+{
+    store_rig_start(&rig, STORE_RIG_SIMULATED);
+}
+
+static void end(void)
+{
+    store_rig_end(&rig);
+}
+
+/* ---- what was put, and whether it is there */
+
+struct item {
+    struct digest digest;
+    uint64_t seed;
+    size_t length;
+    bool acknowledged;
+};
+
+static struct store *store(void)
+{
+    return durability_store(rig.durability);
+}
+
+static void pause_ms(int64_t milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000,
+                                 .tv_nsec = milliseconds % 1000 * NS_PER_MS},
+              NULL);
+}
+
+static bool try_put(struct item *item, uint64_t seed, size_t length, struct status *status)
+{
+    uint8_t *data = seeded_bytes(seed, length);
+    item->seed = seed;
+    item->length = length;
+    item->acknowledged = store_rig_put(&rig, bytes_of(data, length), &item->digest, status);
+    free(data);
+    return item->acknowledged;
+}
+
+static void put(struct item *item, uint64_t seed, size_t length)
+{
+    struct status status;
+    ck_assert_msg(try_put(item, seed, length, &status), "%s", status.message);
+}
+
+/* Without marking it as used. */
+static bool is_there(const struct item *item)
+{
+    struct blob_use use;
+    return blob_table_look(store()->table, blob_table_blob_key(store()->table, &item->digest),
+                           &use);
+}
+
+static void use(const struct item *item)
+{
+    ck_assert(store_rig_has(&rig, &item->digest));
+}
+
+static bool reads(const struct item *item)
+{
+    uint8_t *data = seeded_bytes(item->seed, item->length);
+    const bool there = store_rig_reads(&rig, &item->digest, bytes_of(data, item->length));
+    free(data);
+    return there;
+}
+
+static size_t count_there(const struct item *items, size_t count)
+{
+    size_t there = 0;
+    for (size_t i = 0; i < count; i++)
+        there += is_there(&items[i]);
+    return there;
+}
+
+static struct segment *home_of(const struct item *item, struct place *place)
+{
+    ck_assert(blob_table_get(store()->table, blob_table_blob_key(store()->table, &item->digest),
+                             false, place));
+    struct segment *segment = segment_set_pin(store()->segments, place->segment);
+    ck_assert_ptr_nonnull(segment);
+    return segment;
+}
+
+/* Stuff that nobody uses, so many bytes of it. Seeds: from *next on. */
+static void fill(uint64_t *next, uint64_t bytes, size_t each)
+{
+    struct item item;
+    for (uint64_t done = 0; done < bytes; done += each)
+        put(&item, (*next)++, each);
+}
+
+static uint64_t disk_used(void)
+{
+    struct io_space space;
+    struct status status;
+    ck_assert(io_space(io_sim_io(rig.sim), "/", &space, &status));
+    return space.total_bytes - space.free_bytes;
+}
+
+static int64_t metric(enum metric which)
+{
+    return metrics_get(&rig.metrics, which);
+}
+
+/* ---- which go and which stay */
+
+START_TEST(what_is_used_survives_a_full_cycle_and_what_is_not_goes_first)
+{
+    enum { ITEMS = 240 }; /* 30 MiB */
+    static struct item items[ITEMS];
+    uint64_t next = 1000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    for (size_t i = 0; i < ITEMS; i += 4)
+        use(&items[i]);
+    fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    for (size_t i = 0; i < ITEMS; i++)
+        ck_assert_msg(is_there(&items[i]) == (i % 4 == 0), "item %zu", i);
+
+    /* Moving it was no use of it. */
+    fill(&next, 2 * CAPACITY_BYTES, SMALL_BYTES);
+    ck_assert_uint_eq(count_there(items, ITEMS), 0);
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 20);
+    ck_assert_int_ge(metric(METRIC_EVICTION_MOVED_BYTES), ITEMS / 4 * (int64_t)SMALL_BYTES);
+    ck_assert_int_gt(metric(METRIC_EVICTION_FORGOTTEN_BYTES), 2 * (int64_t)CAPACITY_BYTES);
+    ck_assert_int_gt(metric(METRIC_BLOBS_EVICTED), ITEMS);
+    ck_assert_int_eq(metric(METRIC_EVICTION_MOVES_FAILED), 0);
+}
+END_TEST
+
+START_TEST(large_blobs_over_several_segments_are_moved_whole_or_forgotten_whole)
+{
+    enum {
+        ITEMS = 12
+    }; /* of 3 MiB: every third one lies in two segments, at least; the last takes three by itself */
+    static struct item items[ITEMS];
+    uint64_t next = 1000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, i + 1 < ITEMS ? LARGE_BYTES + i : 18 * MIB);
+    for (size_t i = 0; i < ITEMS; i += 3)
+        use(&items[i]);
+    use(&items[ITEMS - 1]);
+    fill(&next, CAPACITY_BYTES - 80 * MIB, LARGE_BYTES);
+    size_t there = 0;
+    for (int step = 0; step < 16; step++) {
+        fill(&next, LARGE_BYTES, LARGE_BYTES);
+        for (size_t i = 0; i < ITEMS; i++) {
+            ck_assert_msg(i % 3 != 0 || is_there(&items[i]), "blob %zu, step %d", i, step);
+            /* As a reader finds it, but not counted as one. */
+            struct blob_use use;
+            struct blob_reader *reader = NULL;
+            struct status status;
+            const struct blob_key key = blob_table_blob_key(store()->table, &items[i].digest);
+            if (!blob_table_look(store()->table, key, &use))
+                continue;
+            there++;
+            ck_assert(blob_reader_open_at(store(), &items[i].digest, use.place, &reader, &status));
+            const uint64_t before = place_pack(use.place);
+            if (reader == NULL) /* moved or forgotten between the two, as a whole */
+                ck_assert(!blob_table_look(store()->table, key, &use) ||
+                          place_pack(use.place) != before);
+            blob_reader_free(reader);
+        }
+    }
+    ck_assert_uint_gt(there, 16 * 4);
+    ck_assert_uint_lt(count_there(items, ITEMS), ITEMS);
+    for (size_t i = 0; i < ITEMS; i++)
+        ck_assert_int_eq(is_there(&items[i]), reads(&items[i]));
+}
+END_TEST
+
+START_TEST(a_large_blob_that_is_moved_in_parts_keeps_being_one_that_was_used)
+{
+    struct item item;
+    uint64_t next = 1000;
+    fill(&next, 2 * CAPACITY_BYTES, LARGE_BYTES); /* some budget is left over */
+    put(&item, 1, 20 * MIB);                      /* three segments, which go one after the other */
+    use(&item);
+    fill(&next, CAPACITY_BYTES, LARGE_BYTES);
+    ck_assert_int_ge(metric(METRIC_EVICTION_MOVED_BYTES), 20 * (int64_t)MIB);
+    ck_assert(is_there(&item));
+    struct blob_use now;
+    ck_assert(
+        blob_table_look(store()->table, blob_table_blob_key(store()->table, &item.digest), &now));
+    ck_assert(!now.touched); /* it has been moved whole */
+    ck_assert(reads(&item));
+}
+END_TEST
+
+START_TEST(action_results_are_moved_and_forgotten_as_blobs_are)
+{
+    enum { ACTIONS = 60 };
+    struct digest actions[ACTIONS];
+    struct status status;
+    uint64_t next = 1000;
+    uint8_t *result = seeded_bytes(1, 50000);
+    for (size_t i = 0; i < 50000; i++)
+        result[i] = (uint8_t)('a' + result[i] % 26);
+    for (size_t i = 0; i < ACTIONS; i++) {
+        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(&i, sizeof(i)), &actions[i]);
+        ck_assert(store_rig_put_action(&rig, &actions[i], i % 2 == 0 ? "even" : "odd",
+                                       bytes_of(result, 50000), &status));
+    }
+    for (size_t i = 0; i < ACTIONS; i += 3)
+        free(store_rig_action(&rig, &actions[i], i % 2 == 0 ? "even" : "odd"));
+    fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    for (size_t i = 0; i < ACTIONS; i++) {
+        char *found = store_rig_action(&rig, &actions[i], i % 2 == 0 ? "even" : "odd");
+        ck_assert_ptr_null(store_rig_action(&rig, &actions[i], i % 2 == 0 ? "odd" : "even"));
+        ck_assert_int_eq(found != NULL, i % 3 == 0);
+        ck_assert(found == NULL || memcmp(found, result, 50000) == 0);
+        free(found);
+    }
+    free(result);
+}
+END_TEST
+
+/* Nine tenths of three segments: far more than the half of each that is moved otherwise. */
+START_TEST(what_was_vouched_for_is_moved_whatever_the_budget)
+{
+    enum { ITEMS = 180 };
+    static struct item items[ITEMS];
+    uint64_t next = 1000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    for (size_t i = 0; i < ITEMS; i++) {
+        if (i % 10 != 0)
+            use(&items[i]);
+    }
+    /* Twice round within the hour, unused: being moved does not end it. */
+    for (int round = 0; round < 2; round++) {
+        clock_sim_advance(&sim_clock, 20 * 60 * NS_PER_S);
+        fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+        for (size_t i = 0; i < ITEMS; i++)
+            ck_assert_msg(is_there(&items[i]) == (i % 10 != 0), "item %zu", i);
+    }
+    ck_assert_int_eq(metric(METRIC_EVICTION_VOUCHED_FORGOTTEN_BYTES), 0);
+    /* The hour is over. */
+    clock_sim_advance(&sim_clock, 3 * 3600 * NS_PER_S);
+    pause_ms(1500); /* the table is told the minute once a second */
+    fill(&next, 3 * CAPACITY_BYTES, SMALL_BYTES);
+    ck_assert_uint_eq(count_there(items, ITEMS), 0);
+}
+END_TEST
+
+START_TEST(a_store_that_is_used_more_than_it_holds_goes_on_taking_writes)
+{
+    enum { ITEMS = 3000 };
+    static struct item items[ITEMS]; /* 375 MiB, all used all the time */
+    for (size_t i = 0; i < ITEMS; i++) {
+        put(&items[i], i, SMALL_BYTES);
+        for (size_t k = 0; k < 3; k++)
+            store_rig_has(&rig, &items[i - i * k / 3].digest);
+        for (size_t k = i > 900 ? i - 900 : 0; k < i; k += 7)
+            store_rig_has(&rig, &items[k].digest);
+    }
+    ck_assert_int_gt(metric(METRIC_EVICTION_VOUCHED_FORGOTTEN_BYTES), 0);
+    ck_assert_int_eq(metric(METRIC_WRITES_REFUSED_DISK_FULL), 0);
+    /* An eighth of each segment goes, whatever it is. */
+    ck_assert_uint_gt(count_there(&items[ITEMS - 200], 200), 100);
+}
+END_TEST
+
+START_TEST(after_a_start_the_younger_half_counts_as_used)
+{
+    enum { ITEMS = 600 }; /* 75 MiB */
+    static struct item items[ITEMS];
+    uint64_t next = 5000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    struct blob_use first;
+    struct blob_use last;
+    ck_assert(blob_table_look(store()->table, blob_table_blob_key(store()->table, &items[0].digest),
+                              &first));
+    ck_assert(blob_table_look(
+        store()->table, blob_table_blob_key(store()->table, &items[ITEMS - 1].digest), &last));
+    ck_assert(!first.touched);
+    ck_assert(last.touched);
+    ck_assert_uint_eq(last.idle_minutes, 0);
+    fill(&next, CAPACITY_BYTES / 2, SMALL_BYTES);
+    ck_assert(!is_there(&items[0]));
+    ck_assert(is_there(&items[ITEMS - 1]));
+}
+END_TEST
+
+/* ---- limits */
+
+struct watched {
+    pthread_t thread;
+    atomic_bool stop;
+    uint64_t set_bytes_max;
+    uint64_t disk_bytes_max;
+};
+
+static void *watch(void *argument)
+{
+    struct watched *watched = argument;
+    while (!atomic_load(&watched->stop)) {
+        const uint64_t set_bytes = segment_set_bytes(store()->segments);
+        const uint64_t disk_bytes = disk_used();
+        watched->set_bytes_max =
+            set_bytes > watched->set_bytes_max ? set_bytes : watched->set_bytes_max;
+        watched->disk_bytes_max =
+            disk_bytes > watched->disk_bytes_max ? disk_bytes : watched->disk_bytes_max;
+        pause_ms(1);
+    }
+    return NULL;
+}
+
+static void watch_start(struct watched *watched)
+{
+    *watched = (struct watched){.set_bytes_max = 0};
+    ck_assert_int_eq(pthread_create(&watched->thread, NULL, watch, watched), 0);
+}
+
+static void watch_end(struct watched *watched)
+{
+    atomic_store(&watched->stop, true);
+    pthread_join(watched->thread, NULL);
+}
+
+static size_t random_length(struct prng *prng)
+{
+    const size_t kinds[] = {300, 20000, 200000, 900000, 1500000, 5000000};
+    return 1 + prng_below(prng, kinds[prng_below(prng, ARRAY_LENGTH(kinds))]);
+}
+
+START_TEST(capacity_is_held_under_a_long_random_load_of_both_lanes)
+{
+    enum { ITEMS = 900 };
+    static struct item items[ITEMS];
+    struct prng prng = {.state = 1};
+    struct watched watched;
+    watch_start(&watched);
+    uint64_t recent_bytes = 0;
+    for (size_t i = 0; i < ITEMS; i++) {
+        put(&items[i], 77000 + i, random_length(&prng));
+        for (int k = 0; k < 4; k++)
+            store_rig_has(&rig, &items[prng_below(&prng, i + 1)].digest);
+        const struct item *item = &items[prng_below(&prng, i + 1)];
+        ck_assert_int_eq(is_there(item), reads(item));
+    }
+    watch_end(&watched);
+    ck_assert_uint_le(watched.set_bytes_max, CAPACITY_BYTES);
+    ck_assert_uint_le(watched.disk_bytes_max, CAPACITY_BYTES + KIB); /* FORMAT */
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 60);
+    for (size_t i = ITEMS; i > 0 && recent_bytes < CAPACITY_BYTES / 4; i--) {
+        recent_bytes += items[i - 1].length;
+        ck_assert(reads(&items[i - 1]));
+    }
+}
+END_TEST
+
+START_TEST(the_reserve_of_the_disk_stays_free)
+{
+    struct prng prng = {.state = 2};
+    struct item item;
+    struct watched watched;
+    store_rig_close(&rig);
+    rig.limits = (struct store_rig_limits){.reserve_bytes = 32 * MIB};
+    io_sim_set_capacity(rig.sim, 160 * MIB);
+    store_rig_open(&rig);
+    watch_start(&watched);
+    for (uint64_t i = 0; i < 400; i++)
+        put(&item, 88000 + i, random_length(&prng));
+    watch_end(&watched);
+    ck_assert_uint_le(watched.disk_bytes_max, 128 * MIB);
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 10);
+
+    /* Somebody else needs the disk. */
+    io_sim_set_capacity(rig.sim, 128 * MIB);
+    for (int tries = 0; tries < 100 && disk_used() > 96 * MIB; tries++)
+        pause_ms(100);
+    ck_assert_uint_le(disk_used(), 96 * MIB);
+    put(&item, 1, 100);
+    ck_assert(reads(&item));
+}
+END_TEST
+
+START_TEST(a_smaller_capacity_than_what_is_there_is_reached)
+{
+    enum { USED = 40 };
+    static struct item used[USED];
+    uint64_t next = 1000;
+    store_rig_close(&rig);
+    rig.limits.capacity_bytes = 3 * CAPACITY_BYTES;
+    store_rig_open(&rig);
+    fill(&next, 2 * CAPACITY_BYTES, LARGE_BYTES / 2);
+    for (size_t i = 0; i < USED; i++)
+        put(&used[i], i, SMALL_BYTES);
+    ck_assert_uint_gt(segment_set_bytes(store()->segments), 2 * CAPACITY_BYTES);
+    store_rig_close(&rig);
+    rig.limits.capacity_bytes = CAPACITY_BYTES;
+    store_rig_open(&rig);
+    for (int tries = 0; tries < 200 && segment_set_bytes(store()->segments) > CAPACITY_BYTES;
+         tries++)
+        pause_ms(50);
+    ck_assert_uint_le(segment_set_bytes(store()->segments), CAPACITY_BYTES);
+    for (size_t i = 0; i < USED; i++)
+        ck_assert(reads(&used[i]));
+    fill(&next, CAPACITY_BYTES / 4, SMALL_BYTES);
+    ck_assert_uint_le(segment_set_bytes(store()->segments), CAPACITY_BYTES);
+}
+END_TEST
+
+START_TEST(what_cannot_work_is_refused_at_the_start)
+{
+    struct status status;
+    store_rig_close(&rig);
+    rig.limits.capacity_bytes = 6 * SEGMENT_BYTES_MIN - 1;
+    ck_assert(!store_rig_try_open(&rig, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(status.message, "capacity"));
+    rig.limits = (struct store_rig_limits){.reserve_bytes = 40 * MIB};
+    io_sim_set_capacity(rig.sim, 80 * MIB);
+    ck_assert(!store_rig_try_open(&rig, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(status.message, "are needed"));
+    io_sim_set_capacity(rig.sim, 0);
+    store_rig_open(&rig);
+}
+END_TEST
+
+/* Everything is pinned, so that nothing can go. */
+START_TEST(a_full_store_makes_writes_wait_then_refuses_with_numbers_and_goes_on)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct item item;
+    struct status status;
+    uint64_t next = 1000;
+    struct segment *pinned[64];
+    size_t pins = 0;
+    fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    ck_assert(segment_set_numbers(store()->segments, &numbers, &count, &status));
+    for (size_t i = 0; i < count && pins < ARRAY_LENGTH(pinned); i++) {
+        pinned[pins] = segment_set_pin(store()->segments, numbers[i]);
+        pins += pinned[pins] != NULL;
+    }
+    free(numbers);
+    bool ok = true;
+    int64_t began = 0;
+    for (int i = 0; ok && i < 1000; i++) {
+        began = clock_monotonic_ns(clock_real());
+        ok = try_put(&item, next++, SMALL_BYTES, &status);
+    }
+    const int64_t waited = clock_monotonic_ns(clock_real()) - began;
+    ck_assert(!ok);
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status.message, "the store is full: segments take"));
+    ck_assert_int_ge(waited, LIMIT_WAIT_FOR_ROOM_NS - NS_PER_S);
+    ck_assert_int_le(waited, LIMIT_WAIT_FOR_ROOM_NS + 4 * NS_PER_S);
+
+    /* It has been full for long: nobody waits for it any more. Reads go on. */
+    began = clock_monotonic_ns(clock_real());
+    for (int i = 0; i < 20; i++)
+        ck_assert(!try_put(&item, next++, 900000, &status));
+    ck_assert_int_le(clock_monotonic_ns(clock_real()) - began, 2 * NS_PER_S);
+    ck_assert_int_gt(metric(METRIC_WRITES_REFUSED_DISK_FULL), 20);
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_CONDEMNED), 0);
+    ck_assert_uint_le(segment_set_bytes(store()->segments), CAPACITY_BYTES);
+
+    for (size_t i = 0; i < pins; i++)
+        segment_set_unpin(store()->segments, pinned[i]);
+    for (int tries = 0; tries < 50 && !try_put(&item, 1, 900000, &status); tries++)
+        pause_ms(100);
+    ck_assert(reads(&item));
+    for (int tries = 0; tries < 50 && metric(METRIC_SEGMENTS_CONDEMNED) > 0; tries++)
+        pause_ms(100);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_CONDEMNED), 0);
+}
+END_TEST
+
+/* ---- many at once */
+
+enum { UPLOADERS = 64, UPLOADS = 12, READERS = 4 };
+
+struct crowd {
+    atomic_bool stop;
+    atomic_size_t stored, refused, found;
+    _Atomic uint64_t seeds[UPLOADERS]; /* the last that was stored by each; 0: none */
+    size_t lengths[UPLOADERS][UPLOADS];
+};
+
+struct uploader {
+    pthread_t thread;
+    struct crowd *crowd;
+    size_t number;
+};
+
+static void *upload_many(void *argument)
+{
+    struct uploader *uploader = argument;
+    struct crowd *crowd = uploader->crowd;
+    struct prng prng = {.state = 1000 + uploader->number};
+    for (size_t i = 0; i < UPLOADS; i++) {
+        struct item item;
+        struct status status;
+        const uint64_t seed = 1 + uploader->number * UPLOADS + i;
+        const size_t length = 600 * KIB + prng_below(&prng, 300 * KIB);
+        crowd->lengths[uploader->number][i] = length;
+        const int64_t began = clock_monotonic_ns(clock_real());
+        const bool ok = try_put(&item, seed, length, &status);
+        ck_assert_int_le(clock_monotonic_ns(clock_real()) - began, 10 * NS_PER_S);
+        ck_assert(ok || status.code == STATUS_RESOURCE_EXHAUSTED);
+        atomic_fetch_add(ok ? &crowd->stored : &crowd->refused, 1);
+        if (ok)
+            atomic_store(&crowd->seeds[uploader->number], seed);
+    }
+    return NULL;
+}
+
+static void *read_many(void *argument)
+{
+    struct uploader *reader = argument;
+    struct crowd *crowd = reader->crowd;
+    struct prng prng = {.state = reader->number};
+    while (!atomic_load(&crowd->stop)) {
+        const size_t at = prng_below(&prng, UPLOADERS);
+        const uint64_t seed = atomic_load(&crowd->seeds[at]);
+        if (seed == 0)
+            continue;
+        struct item item = {.seed = seed, .length = crowd->lengths[at][(seed - 1) % UPLOADS]};
+        uint8_t *data = seeded_bytes(item.seed, item.length);
+        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, item.length), &item.digest);
+        atomic_fetch_add(&crowd->found,
+                         store_rig_reads(&rig, &item.digest, bytes_of(data, item.length)));
+        free(data);
+    }
+    return NULL;
+}
+
+/* 500 MiB into 128 MiB: an entry may be evicted while others of its own round are being written. */
+START_TEST(many_uploads_into_a_small_store_all_end_and_nothing_hangs)
+{
+    static struct crowd crowd;
+    static struct uploader uploaders[UPLOADERS];
+    static struct uploader readers[READERS];
+    struct watched watched;
+    watch_start(&watched);
+    for (size_t i = 0; i < UPLOADERS; i++) {
+        uploaders[i] = (struct uploader){.crowd = &crowd, .number = i};
+        ck_assert_int_eq(pthread_create(&uploaders[i].thread, NULL, upload_many, &uploaders[i]), 0);
+    }
+    for (size_t i = 0; i < READERS; i++) {
+        readers[i] = (struct uploader){.crowd = &crowd, .number = i};
+        ck_assert_int_eq(pthread_create(&readers[i].thread, NULL, read_many, &readers[i]), 0);
+    }
+    for (size_t i = 0; i < UPLOADERS; i++)
+        pthread_join(uploaders[i].thread, NULL);
+    atomic_store(&crowd.stop, true);
+    for (size_t i = 0; i < READERS; i++)
+        pthread_join(readers[i].thread, NULL);
+    watch_end(&watched);
+    ck_assert_uint_eq(crowd.stored + crowd.refused, UPLOADERS * UPLOADS);
+    ck_assert_uint_gt(crowd.stored, UPLOADERS * UPLOADS / 2);
+    ck_assert_uint_gt(crowd.found, 0);
+    ck_assert_uint_le(watched.set_bytes_max, CAPACITY_BYTES);
+    struct item item;
+    put(&item, 1, 100);
+    ck_assert(reads(&item));
+}
+END_TEST
+
+/* ---- readers, and those who were told that something is there */
+
+START_TEST(a_segment_that_is_read_stays_until_its_readers_have_left)
+{
+    struct item item;
+    struct blob_reader *reader = NULL;
+    struct status status;
+    uint64_t next = 1000;
+    put(&item, 1, 6 * MIB);
+    ck_assert(blob_reader_open(store(), &item.digest, &reader, &status));
+    ck_assert_ptr_nonnull(reader);
+    /* As if nobody had used it. */
+    struct blob_use use;
+    const struct blob_key key = blob_table_blob_key(store()->table, &item.digest);
+    ck_assert(blob_table_look(store()->table, key, &use));
+    ck_assert(blob_table_replace(store()->table, key, use.place, use.place, use.touch));
+    fill(&next, 2 * CAPACITY_BYTES, LARGE_BYTES);
+    ck_assert(!is_there(&item));
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_CONDEMNED), 0);
+
+    uint8_t *data = seeded_bytes(1, item.length);
+    struct buffer *buffer = buffer_pool_try_take(rig.buffers);
+    for (uint64_t offset = 0; offset < item.length;) {
+        struct bytes piece;
+        ck_assert_msg(blob_reader_read(reader, offset, buffer, &piece, &status), "%s",
+                      status.message);
+        ck_assert(memcmp(piece.data, data + offset, piece.length) == 0);
+        offset += piece.length;
+    }
+    buffer_release(buffer);
+    free(data);
+
+    blob_reader_free(reader);
+    for (int tries = 0; tries < 50 && metric(METRIC_SEGMENTS_CONDEMNED) > 0; tries++)
+        pause_ms(100);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_CONDEMNED), 0);
+}
+END_TEST
+
+struct faithful {
+    pthread_t thread;
+    atomic_bool stop;
+    const struct item *items;
+    size_t count;
+    size_t reads;
+    uint64_t seed;
+};
+
+/* Reads the same blobs over and over: they are always in use, so they are always there. */
+static void *read_faithfully(void *argument)
+{
+    struct faithful *faithful = argument;
+    struct prng prng = {.state = faithful->seed};
+    while (!atomic_load(&faithful->stop)) {
+        const struct item *item = &faithful->items[prng_below(&prng, faithful->count)];
+        ck_assert_msg(reads(item), "blob %d is in use and gone", (int)item->seed);
+        faithful->reads++;
+    }
+    return NULL;
+}
+
+START_TEST(readers_never_miss_a_blob_that_is_being_moved)
+{
+    enum { ITEMS = 24, THREADS = 3 };
+    static struct item items[ITEMS];
+    static struct faithful threads[THREADS];
+    uint64_t next = 1000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, i % 3 == 2 ? 1500000 : 1000 + i * 1000);
+    for (size_t i = 0; i < THREADS; i++) {
+        threads[i] = (struct faithful){.items = items, .count = ITEMS, .seed = i};
+        ck_assert_int_eq(pthread_create(&threads[i].thread, NULL, read_faithfully, &threads[i]), 0);
+    }
+    for (int round = 0; round < 6; round++) {
+        fill(&next, CAPACITY_BYTES / 2, SMALL_BYTES);
+        fill(&next, CAPACITY_BYTES / 4, LARGE_BYTES);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        atomic_store(&threads[i].stop, true);
+        pthread_join(threads[i].thread, NULL);
+        ck_assert_uint_gt(threads[i].reads, 100);
+    }
+    ck_assert_int_gt(metric(METRIC_EVICTION_MOVED_BYTES), 0);
+}
+END_TEST
+
+struct asker {
+    pthread_t thread;
+    atomic_bool stop;
+    struct item *items;
+    _Atomic size_t count; /* of those that are put */
+    uint64_t seed;
+    size_t told;
+};
+
+/* Asks for what is about to go, but not for more than there is room for. Whatever is said to be there can be read. */
+static void *ask_and_read(void *argument)
+{
+    struct asker *asker = argument;
+    struct prng prng = {.state = asker->seed};
+    while (!atomic_load(&asker->stop) && asker->told < 200) {
+        const size_t count = atomic_load(&asker->count);
+        pause_ms(5);
+        /* The oldest that are left. */
+        size_t oldest = count > 1400 ? count - 1400 : 0;
+        while (oldest < count && !is_there(&asker->items[oldest]))
+            oldest++;
+        if (oldest >= count)
+            continue;
+        const size_t at = oldest + prng_below(&prng, count - oldest < 40 ? count - oldest : 40);
+        if (!store_rig_has(&rig, &asker->items[at].digest))
+            continue;
+        for (int i = 0; i < 3; i++) {
+            ck_assert_msg(reads(&asker->items[at]), "told that blob %zu is there, and it is not",
+                          at);
+            pause_ms(2);
+        }
+        asker->told++;
+    }
+    return NULL;
+}
+
+START_TEST(what_somebody_was_told_is_there_is_there_to_be_read)
+{
+    enum { ITEMS = 6000, THREADS = 3 };
+    static struct item items[ITEMS];
+    static struct asker askers[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        askers[i] = (struct asker){.items = items, .seed = i + 5};
+        ck_assert_int_eq(pthread_create(&askers[i].thread, NULL, ask_and_read, &askers[i]), 0);
+    }
+    for (size_t i = 0; i < ITEMS; i++) {
+        put(&items[i], i, 64 * KIB);
+        for (size_t k = 0; k < THREADS; k++)
+            atomic_store(&askers[k].count, i + 1);
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        atomic_store(&askers[i].stop, true);
+        pthread_join(askers[i].thread, NULL);
+        ck_assert_uint_gt(askers[i].told, 10);
+    }
+}
+END_TEST
+
+/* ---- a large blob whose segments go before it is complete */
+
+START_TEST(an_upload_whose_first_parts_were_evicted_is_refused_and_leaves_nothing)
+{
+    struct item item = {.seed = 5, .length = 4 * MIB};
+    struct status status;
+    uint64_t next = 1000;
+    uint8_t *data = seeded_bytes(item.seed, item.length);
+    struct blob_writer *writer = NULL;
+    struct record *record = NULL;
+    enum lane lane = LANE_SMALL;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, item.length), &item.digest);
+    ck_assert(blob_writer_new(store(), &item.digest, &writer, &status));
+    blob_writer_give_buffer(writer, buffer_pool_try_take(rig.buffers));
+    ck_assert(blob_writer_append(writer, bytes_of(data, item.length / 2), &status));
+    fill(&next, 2 * CAPACITY_BYTES, LARGE_BYTES);
+    ck_assert(
+        blob_writer_append(writer, bytes_of(data + item.length / 2, item.length / 2), &status));
+    ck_assert(blob_writer_finish(writer, &record, &lane, &status));
+
+    struct store_put late;
+    memset(&late, 0, sizeof(late));
+    store_put_start_record(&rig, &late, record, lane);
+    ck_assert(!store_put_finish(&late, &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status.message, "evicted before it was complete"));
+    ck_assert(!is_there(&item));
+    blob_writer_free(writer);
+    put(&item, 5, item.length);
+    ck_assert(reads(&item));
+    free(data);
+}
+END_TEST
+
+/* Between its check and the moment when its entry is visible, no segment of a manifest may be emptied. */
+START_TEST(a_segment_is_not_emptied_while_a_manifest_that_names_it_is_being_committed)
+{
+    struct item item = {.seed = 6, .length = 2 * MIB};
+    struct status status;
+    uint64_t next = 1000;
+    uint8_t *data = seeded_bytes(item.seed, item.length);
+    struct blob_writer *writer = NULL;
+    struct record *record = NULL;
+    enum lane lane = LANE_SMALL;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, item.length), &item.digest);
+    ck_assert(blob_writer_new(store(), &item.digest, &writer, &status));
+    blob_writer_give_buffer(writer, buffer_pool_try_take(rig.buffers));
+    ck_assert(blob_writer_append(writer, bytes_of(data, item.length), &status));
+    ck_assert(blob_writer_finish(writer, &record, &lane, &status));
+    /* Its chunks are in the oldest segment; many more bytes wait for the same slow sync. */
+    fill(&next, CAPACITY_BYTES / 2, LARGE_BYTES);
+    struct store_put put_late;
+    memset(&put_late, 0, sizeof(put_late));
+    io_sim_set_sync_delay(rig.sim, 20 * NS_PER_MS);
+    store_put_start_record(&rig, &put_late, record, lane);
+    fill(&next, CAPACITY_BYTES / 2, SMALL_BYTES);
+    const bool ok = store_put_finish(&put_late, &status);
+    ck_assert(!ok || is_there(&item) == reads(&item));
+    blob_writer_free(writer);
+    free(data);
+}
+END_TEST
+
+/* ---- what comes back and what does not */
+
+/* All that was ever put, and what of it is there. */
+struct history {
+    struct item *items; /* owned */
+    bool *there;        /* owned */
+    size_t count;
+};
+
+static void history_make(struct history *history, size_t count, uint64_t seed)
+{
+    struct prng prng = {.state = seed};
+    history->items = calloc(count, sizeof(*history->items));
+    history->there = calloc(count, sizeof(*history->there));
+    history->count = count;
+    for (size_t i = 0; i < count; i++) {
+        put(&history->items[i], seed * 100000 + i, random_length(&prng));
+        for (int k = 0; k < 3; k++)
+            store_rig_has(&rig, &history->items[prng_below(&prng, i + 1)].digest);
+    }
+}
+
+static void history_note(struct history *history)
+{
+    for (size_t i = 0; i < history->count; i++)
+        history->there[i] = is_there(&history->items[i]);
+}
+
+static void history_check(const struct history *history)
+{
+    for (size_t i = 0; i < history->count; i++) {
+        const struct item *item = &history->items[i];
+        ck_assert_msg(is_there(item) == history->there[i],
+                      "blob %zu of %zu bytes: there %d, before %d", i, item->length, is_there(item),
+                      history->there[i]);
+        ck_assert_int_eq(reads(item), history->there[i]);
+    }
+}
+
+static void history_free(struct history *history)
+{
+    free(history->items);
+    free(history->there);
+}
+
+/* Until nothing is being evicted. */
+static void settle(void)
+{
+    for (int quiet = 0, tries = 0; quiet < 3 && tries < 200; tries++) {
+        const int64_t evicted = metric(METRIC_SEGMENTS_EVICTED);
+        pause_ms(60);
+        quiet = evicted == metric(METRIC_SEGMENTS_EVICTED) ? quiet + 1 : 0;
+    }
+}
+
+START_TEST(a_store_that_has_evicted_is_the_same_after_a_restart_with_and_without_its_index)
+{
+    struct history history;
+    history_make(&history, 500, 3);
+    settle();
+    history_note(&history);
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 20);
+    rig.limits.capacity_bytes = 2 * CAPACITY_BYTES; /* nothing more goes while we look */
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    ck_assert(!rig.report.index_rebuilt);
+    history_check(&history);
+    store_rig_close(&rig);
+    store_rig_remove_index(&rig);
+    store_rig_open(&rig);
+    history_check(&history);
+    history_free(&history);
+}
+END_TEST
+
+/* The manifest of each lies in a segment that stays. */
+START_TEST(a_large_blob_that_was_forgotten_does_not_come_back_with_its_manifest)
+{
+    enum { ITEMS = 30 };
+    static struct item items[ITEMS];
+    uint64_t next = 1000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, 5 * MIB); /* half of them lie in two segments */
+    settle();
+    size_t forgotten = 0;
+    for (int i = 0; i < 400 && forgotten < 6; i++) {
+        fill(&next, LARGE_BYTES, LARGE_BYTES);
+        forgotten = ITEMS - count_there(items, ITEMS);
+    }
+    settle();
+    bool there[ITEMS];
+    for (size_t i = 0; i < ITEMS; i++)
+        there[i] = is_there(&items[i]);
+    rig.limits.capacity_bytes = 2 * CAPACITY_BYTES;
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_NOTHING); /* what is on disk counts */
+    store_rig_open(&rig);
+    for (size_t i = 0; i < ITEMS; i++) {
+        ck_assert_int_eq(is_there(&items[i]), there[i]);
+        ck_assert_int_eq(reads(&items[i]), there[i]);
+    }
+}
+END_TEST
+
+START_TEST(an_older_action_result_never_comes_back)
+{
+    enum { ACTIONS = 20, WRITES = 1200 };
+    struct digest actions[ACTIONS];
+    int values[ACTIONS] = {0};
+    char text[40000];
+    struct status status;
+    struct prng prng = {.state = 9};
+    uint64_t next = 1000;
+    memset(text, 'x', sizeof(text));
+    for (size_t i = 0; i < ACTIONS; i++)
+        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(&i, sizeof(i)), &actions[i]);
+    for (int i = 0; i < WRITES; i++) {
+        const size_t at = prng_below(&prng, ACTIONS);
+        struct item item;
+        values[at] = i + 1;
+        snprintf(text, sizeof(text), "%08d", values[at]);
+        ck_assert(store_rig_put_action(&rig, &actions[at], "x", bytes_of(text, 20000), &status));
+        put(&item, next++, 100 * KIB);
+        free(store_rig_action(&rig, &actions[prng_below(&prng, ACTIONS)],
+                              "x")); /* used, so it is moved */
+        if (i % 300 != 299)
+            continue;
+        store_rig_crash(&rig, (uint64_t)i, IO_SIM_CRASH_NOTHING);
+        store_rig_open(&rig);
+        for (size_t k = 0; k < ACTIONS; k++) {
+            char *found = store_rig_action(&rig, &actions[k], "x");
+            if (found != NULL && values[k] != 0)
+                ck_assert_int_eq(atoi(found), values[k]);
+            free(found);
+        }
+    }
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 5);
+}
+END_TEST
+
+/* FORGETs die with their segment like other records, but not before what they name. */
+START_TEST(what_was_purged_stays_away_while_its_record_is_there)
+{
+    enum { ITEMS = 8 };
+    static struct item items[ITEMS];
+    struct item keeper;
+    struct place place;
+    uint64_t next = 1000;
+    /* In the large lane, which stays; their FORGETs are in the small one, which goes round and round. */
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, 1500000);
+    put(&keeper, 100, 1500000);
+    for (size_t i = 0; i < ITEMS; i++) {
+        segment_set_unpin(store()->segments, home_of(&items[i], &place));
+        durability_forget(rig.durability, &items[i].digest, NULL, place, RECORD_MANIFEST,
+                          FORGET_PURGED);
+    }
+    struct segment *home = home_of(&keeper, &place);
+    for (int round = 0; round < 3; round++) {
+        fill(&next, CAPACITY_BYTES / 2, SMALL_BYTES);
+        store_rig_has(&rig, &keeper.digest);
+    }
+    segment_set_unpin(store()->segments, home);
+    settle();
+    store_rig_crash(&rig, 3, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    for (size_t i = 0; i < ITEMS; i++)
+        ck_assert_msg(!is_there(&items[i]), "blob %zu was purged and is back", i);
+}
+END_TEST
+
+/* Purged between the moment when its copy is appended and the moment when that is visible. */
+START_TEST(a_blob_that_is_purged_while_it_is_moved_does_not_come_back)
+{
+    struct item item;
+    struct place place;
+    struct status status;
+    struct mover mover;
+    struct commit *const commits[LANE_COUNT] = {durability_commit(rig.durability, LANE_SMALL),
+                                                durability_commit(rig.durability, LANE_LARGE)};
+    put(&item, 1, 50000);
+    struct segment *home = home_of(&item, &place);
+    io_sim_set_sync_delay(rig.sim, 300 * NS_PER_MS);
+    mover_init(&mover, store(), commits);
+    const uint64_t before = segment_log_pending_seq(store()->logs[LANE_SMALL]);
+    const struct moving moving = {.kind = RECORD_BLOB, .place = place, .bytes = 50000};
+    ck_assert(mover_move(&mover, home, &moving));
+    while (segment_log_pending_seq(store()->logs[LANE_SMALL]) == before)
+        pause_ms(1);
+    durability_forget(rig.durability, &item.digest, NULL, place, RECORD_BLOB, FORGET_PURGED);
+    mover_wait(&mover);
+    ck_assert_uint_eq(mover.moved_bytes, 0);
+    mover_destroy(&mover);
+    segment_set_unpin(store()->segments, home);
+    ck_assert(!is_there(&item));
+    io_sim_set_sync_delay(rig.sim, 0);
+    struct item later;
+    ck_assert(try_put(&later, 2, 10, &status)); /* the FORGETs are durable before it */
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    ck_assert(!is_there(&item));
+}
+END_TEST
+
+/* Opens it so large that nothing goes while we look: what was used is not known after a start. */
+static void open_to_look(void)
+{
+    rig.limits.capacity_bytes = 4 * CAPACITY_BYTES;
+    store_rig_open(&rig);
+}
+
+static void open_again(void)
+{
+    store_rig_close(&rig);
+    rig.limits.capacity_bytes = CAPACITY_BYTES;
+    store_rig_open(&rig);
+}
+
+/* Those that went because it was not known any more that they are in use are put again. */
+static void use_or_put(struct item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!store_rig_has(&rig, &items[i].digest))
+            put(&items[i], items[i].seed, items[i].length);
+}
+
+START_TEST(power_cuts_while_segments_go_lose_nothing_that_is_used_and_bring_nothing_half_back)
+{
+    enum { ROUNDS = 14, EACH = 50, USED = 10 };
+    static struct item items[ROUNDS][EACH];
+    static struct item used[USED];
+    struct prng prng = {.state = 4711};
+    struct status status;
+    uint64_t seed = 1;
+    for (size_t i = 0; i < USED; i++)
+        put(&used[i], seed++, i % 3 == 0 ? 2500000 : 60000);
+    for (size_t round = 0; round < ROUNDS; round++) {
+        use_or_put(used, USED);
+        io_sim_cut_power_at(rig.sim, 100 + prng_below(&prng, 1500));
+        for (size_t i = 0; i < EACH; i++)
+            if (!try_put(&items[round][i], seed++, random_length(&prng), &status))
+                break;
+        store_rig_crash(&rig, prng_next(&prng), (enum io_sim_crash_mode)prng_below(&prng, 3));
+        ck_assert_uint_le(disk_used(), CAPACITY_BYTES + 2 * SEGMENT_BYTES_MIN);
+        open_to_look();
+        for (size_t i = 0; i < USED; i++)
+            ck_assert_msg(reads(&used[i]), "round %zu: blob %zu was in use and is gone", round, i);
+        /* What was put last is still there; of the rest each is there whole or not at all. */
+        uint64_t recent_bytes = 0;
+        for (size_t i = EACH; i > 0; i--) {
+            const struct item *item = &items[round][i - 1];
+            if (!item->acknowledged)
+                continue;
+            recent_bytes += item->length;
+            ck_assert_int_eq(is_there(item), reads(item));
+            ck_assert(recent_bytes > CAPACITY_BYTES / 4 || is_there(item));
+        }
+        for (size_t i = 0; i < EACH; i++) {
+            const struct item *item = &items[prng_below(&prng, round + 1)][i];
+            if (item->acknowledged)
+                ck_assert_int_eq(is_there(item), reads(item));
+        }
+        open_again();
+    }
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), ROUNDS);
+}
+END_TEST
+
+START_TEST(a_stop_in_the_middle_of_an_eviction_is_quick_and_loses_nothing)
+{
+    enum { ROUNDS = 12, USED = 20 };
+    static struct item used[USED];
+    uint64_t next = 1000;
+    for (size_t i = 0; i < USED; i++)
+        put(&used[i], i, i % 4 == 0 ? 2000000 : 100000);
+    fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    for (int round = 0; round < ROUNDS; round++) {
+        use_or_put(used, USED);
+        fill(&next, CAPACITY_BYTES / 8 + (uint64_t)round * 300000, SMALL_BYTES);
+        const int64_t began = clock_monotonic_ns(clock_real());
+        store_rig_close(&rig);
+        ck_assert_int_le(clock_monotonic_ns(clock_real()) - began, 8 * NS_PER_S);
+        open_to_look();
+        for (size_t i = 0; i < USED; i++)
+            ck_assert_msg(reads(&used[i]), "round %d: blob %zu", round, i);
+        open_again();
+    }
+}
+END_TEST
+
+/* ---- disks that fill up or fail */
+
+START_TEST(a_disk_that_has_less_than_it_said_is_made_room_on)
+{
+    struct item item;
+    struct item used;
+    uint64_t next = 1000;
+    fill(&next, CAPACITY_BYTES / 2, SMALL_BYTES);
+    put(&used, 1, SMALL_BYTES);
+    io_sim_set_capacity(
+        rig.sim, disk_used()); /* no further segment can be made, whatever the capacity says */
+    for (int i = 0; i < 200; i++) {
+        put(&item, next++, SMALL_BYTES);
+        use(&used);
+    }
+    ck_assert(reads(&used));
+    ck_assert(reads(&item));
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 0);
+}
+END_TEST
+
+/*
+ * All is used, so all is to be moved, and nothing can be: it is forgotten, or nobody could write ever again. But not all at
+ * once, since that does not help.
+ */
+START_TEST(moves_that_fail_do_not_stop_space_from_being_made)
+{
+    enum { ITEMS = 700 };
+    static struct item items[ITEMS];
+    struct item item;
+    struct status status;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    for (size_t i = 0; i < ITEMS; i++)
+        use(&items[i]);
+    io_sim_set_capacity(rig.sim, 1);
+    bool ok = true;
+    for (uint64_t i = 0; ok && i < 200; i++)
+        ok = try_put(&item, 10000 + i, SMALL_BYTES, &status);
+    ck_assert(!ok); /* 1 byte is not enough for anything, however much is evicted */
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_int_gt(metric(METRIC_EVICTION_MOVES_FAILED), 0);
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 0);
+    ck_assert_uint_gt(count_there(items, ITEMS), ITEMS / 3);
+    io_sim_set_capacity(rig.sim, 0);
+    for (int tries = 0; tries < 50 && !try_put(&item, 1, SMALL_BYTES, &status); tries++)
+        pause_ms(100);
+    ck_assert(reads(&item));
+}
+END_TEST
+
+START_TEST(a_lane_that_has_failed_loses_nothing_to_eviction)
+{
+    enum { ITEMS = 100 };
+    static struct item items[ITEMS];
+    struct item item;
+    struct status status;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    pause_ms(200); /* segments ahead are made, full ones sealed */
+    io_sim_fail(rig.sim, IO_SIM_SYNC, 1, EIO, IO_SIM_ONCE);
+    ck_assert(!try_put(&item, 5000, 100, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    for (uint64_t i = 0; i < 80; i++)
+        if (!try_put(&item, 6000 + i, LARGE_BYTES, &status))
+            break;
+    rig.limits.capacity_bytes = CAPACITY_BYTES;
+    pause_ms(1200);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_EVICTED), 0);
+    for (size_t i = 0; i < ITEMS; i++)
+        ck_assert(reads(&items[i]));
+}
+END_TEST
+
+/* For n = 1, 2, ...: the nth operation of this kind fails once while segments go. */
+static void check_nth_failure(enum io_sim_operation operation,
+                              int error_number,
+                              uint64_t step,
+                              uint64_t last)
+{
+    enum { USED = 6 };
+    static struct item used[USED];
+    static uint64_t next = 100000; /* none twice: what is there already lies in an old segment */
+    struct prng prng = {.state = 31};
+    struct status status;
+    for (size_t i = 0; i < USED; i++)
+        put(&used[i], i + 1, i % 2 == 0 ? 40000 : 2200000);
+    fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    for (size_t i = 0; i < USED; i++)
+        put(&used[i], i + 1, i % 2 == 0 ? 40000 : 2200000);
+    for (uint64_t n = 1; n <= last; n += step) {
+        struct item items[24];
+        io_sim_fail(rig.sim, operation, n, error_number, IO_SIM_ONCE);
+        for (size_t i = 0; i < 24; i++)
+            try_put(&items[i], next++, random_length(&prng), &status);
+        io_sim_fail_nothing(rig.sim);
+        const bool lane_failed = store_rig_failure(&rig) != STATUS_OK;
+        store_rig_crash(&rig, n, IO_SIM_CRASH_RANDOM);
+        store_rig_open(&rig);
+        for (size_t i = 0; i < 24; i++) {
+            if (!items[i].acknowledged)
+                continue;
+            ck_assert_int_eq(is_there(&items[i]), reads(&items[i]));
+            /* A lane that fails leaves all eviction to the other, which is nearly empty here. */
+            ck_assert_msg(lane_failed || is_there(&items[i]),
+                          "n = %d: blob %zu was acknowledged and is gone", (int)n, i);
+        }
+        for (size_t i = 0; i < USED; i++)
+            if (!reads(&used[i])) /* a full disk may cost what is in use */
+                put(&used[i], i + 1, i % 2 == 0 ? 40000 : 2200000);
+    }
+}
+
+START_TEST(eviction_survives_whichever_write_fails)
+{
+    check_nth_failure(IO_SIM_PWRITEV, EIO, 7, 80);
+}
+END_TEST
+
+START_TEST(eviction_survives_whichever_allocation_fails)
+{
+    check_nth_failure(IO_SIM_ALLOCATE, ENOSPC, 1, 8);
+}
+END_TEST
+
+START_TEST(eviction_survives_whichever_rename_unlink_or_directory_sync_fails)
+{
+    check_nth_failure(IO_SIM_RENAME, EIO, 1, 6);
+    check_nth_failure(IO_SIM_UNLINK, EIO, 1, 4);
+    check_nth_failure(IO_SIM_SYNC_DIRECTORY, EIO, 1, 6);
+}
+END_TEST
+
+START_TEST(rotten_records_go_with_their_segment)
+{
+    enum { ITEMS = 100 };
+    static struct item items[ITEMS];
+    struct place place;
+    char path[SEGMENT_PATH_BYTES_MAX];
+    uint64_t next = 1000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    pause_ms(200); /* it is sealed */
+    for (size_t i = 0; i < 40; i += 10) {
+        segment_set_unpin(store()->segments, home_of(&items[i], &place));
+        use(&items[i]); /* it will be moved */
+        segment_path(path, store()->segments_directory, place.segment, "seg");
+        io_sim_corrupt(rig.sim, path, place.offset + (i % 20 == 0 ? 10 : 5000), 0x40);
+    }
+    fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    for (size_t i = 0; i < 40; i++)
+        ck_assert(!is_there(&items[i]));
+    ck_assert_int_ge(metric(METRIC_EVICTION_MOVES_FAILED), 4);
+}
+END_TEST
+
+/* ---- removing a file */
+
+START_TEST(a_dead_segment_is_renamed_then_cut_in_steps_then_unlinked)
+{
+    uint64_t next = 1000;
+    store_rig_close(&rig);
+    rig.limits = (struct store_rig_limits){.capacity_bytes = 6 * 56 * MIB,
+                                           .segment_bytes = {48 * MIB, SEGMENT_BYTES_MIN}};
+    store_rig_open(&rig);
+    const uint64_t renames = io_sim_count(rig.sim, IO_SIM_RENAME);
+    const uint64_t unlinks = io_sim_count(rig.sim, IO_SIM_UNLINK);
+    const uint64_t made = (uint64_t)metric(METRIC_SEGMENTS);
+    for (int i = 0; i < 100 && metric(METRIC_SEGMENTS_EVICTED) == 0; i++)
+        fill(&next, 4 * MIB, 512 * KIB);
+    settle();
+    const uint64_t evicted = (uint64_t)metric(METRIC_SEGMENTS_EVICTED);
+    ck_assert_uint_ge(evicted, 1);
+    ck_assert_uint_eq(io_sim_count(rig.sim, IO_SIM_UNLINK) - unlinks, evicted);
+    /* Each segment is sealed with one cut; 48 MiB go in two steps before the unlink. */
+    ck_assert_uint_ge(io_sim_count(rig.sim, IO_SIM_TRUNCATE), 2 * evicted);
+    ck_assert_uint_eq(io_sim_count(rig.sim, IO_SIM_RENAME) - renames,
+                      (uint64_t)metric(METRIC_SEGMENTS) + 2 * evicted - made);
+    ck_assert_uint_eq(disk_used() / MIB, segment_set_bytes(store()->segments) / MIB);
+}
+END_TEST
+
+/* ---- small parts */
+
+START_TEST(no_segment_number_counts_as_settled_while_it_may_still_be_made)
+{
+    /* Both lanes have segments: the lower of their newest bounds what can't come any more. */
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct status status;
+    uint64_t newest[LANE_COUNT] = {0};
+    uint64_t next = 1;
+    fill(&next, 20 * MIB, SMALL_BYTES);
+    fill(&next, 30 * MIB, LARGE_BYTES);
+    pause_ms(300);
+    ck_assert(segment_set_numbers(store()->segments, &numbers, &count, &status));
+    for (size_t i = 0; i < count; i++) {
+        struct segment *segment = segment_set_pin(store()->segments, numbers[i]);
+        newest[segment->lane] = segment->number;
+        segment_set_unpin(store()->segments, segment);
+    }
+    free(numbers);
+    const uint64_t lower =
+        newest[LANE_SMALL] < newest[LANE_LARGE] ? newest[LANE_SMALL] : newest[LANE_LARGE];
+    ck_assert_uint_eq(segment_set_settled_below(store()->segments), lower);
+}
+END_TEST
+
+START_TEST(a_doomed_segment_gives_no_holds_and_a_held_one_says_so)
+{
+    struct item item;
+    struct place place;
+    put(&item, 1, 100);
+    struct segment *segment = home_of(&item, &place);
+    struct segment_set *segments = store()->segments;
+    ck_assert(segment_set_hold(segments, segment->number));
+    ck_assert(segment_set_hold(segments, segment->number));
+    segment_set_doom(segments, segment);
+    ck_assert(!segment_set_hold(segments, segment->number));
+    ck_assert(segment_set_is_held(segments, segment));
+    segment_set_let_go(segments, segment->number);
+    segment_set_let_go(segments, segment->number);
+    ck_assert(!segment_set_is_held(segments, segment));
+    segment_set_spare(segments, segment);
+    ck_assert(segment_set_hold(segments, segment->number));
+    segment_set_let_go(segments, segment->number);
+    ck_assert(!segment_set_hold(segments, 999999));
+    segment_set_unpin(segments, segment);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("evictor");
+    TCase *policy = tcase_create("policy");
+    tcase_set_timeout(policy, 240);
+    tcase_add_checked_fixture(policy, start, end);
+    tcase_add_test(policy, what_is_used_survives_a_full_cycle_and_what_is_not_goes_first);
+    tcase_add_test(policy, large_blobs_over_several_segments_are_moved_whole_or_forgotten_whole);
+    tcase_add_test(policy, a_large_blob_that_is_moved_in_parts_keeps_being_one_that_was_used);
+    tcase_add_test(policy, action_results_are_moved_and_forgotten_as_blobs_are);
+    tcase_add_test(policy, after_a_start_the_younger_half_counts_as_used);
+    suite_add_tcase(suite, policy);
+
+    TCase *vouched = tcase_create("vouched");
+    tcase_set_timeout(vouched, 240);
+    tcase_add_checked_fixture(vouched, start_with_vouch, end);
+    tcase_add_test(vouched, what_was_vouched_for_is_moved_whatever_the_budget);
+    tcase_add_test(vouched, a_store_that_is_used_more_than_it_holds_goes_on_taking_writes);
+    suite_add_tcase(suite, vouched);
+
+    TCase *limits = tcase_create("limits");
+    tcase_set_timeout(limits, 240);
+    tcase_add_checked_fixture(limits, start, end);
+    tcase_add_test(limits, capacity_is_held_under_a_long_random_load_of_both_lanes);
+    tcase_add_test(limits, the_reserve_of_the_disk_stays_free);
+    tcase_add_test(limits, a_smaller_capacity_than_what_is_there_is_reached);
+    tcase_add_test(limits, what_cannot_work_is_refused_at_the_start);
+    tcase_add_test(limits, a_full_store_makes_writes_wait_then_refuses_with_numbers_and_goes_on);
+    tcase_add_test(limits, many_uploads_into_a_small_store_all_end_and_nothing_hangs);
+    suite_add_tcase(suite, limits);
+
+    TCase *readers = tcase_create("readers");
+    tcase_set_timeout(readers, 240);
+    tcase_add_checked_fixture(readers, start_vouching, end);
+    tcase_add_test(readers, a_segment_that_is_read_stays_until_its_readers_have_left);
+    tcase_add_test(readers, readers_never_miss_a_blob_that_is_being_moved);
+    tcase_add_test(readers, what_somebody_was_told_is_there_is_there_to_be_read);
+    tcase_add_test(readers, an_upload_whose_first_parts_were_evicted_is_refused_and_leaves_nothing);
+    tcase_add_test(readers,
+                   a_segment_is_not_emptied_while_a_manifest_that_names_it_is_being_committed);
+    suite_add_tcase(suite, readers);
+
+    TCase *back = tcase_create("what comes back");
+    tcase_set_timeout(back, 240);
+    tcase_add_checked_fixture(back, start_vouching, end);
+    tcase_add_test(back,
+                   a_store_that_has_evicted_is_the_same_after_a_restart_with_and_without_its_index);
+    tcase_add_test(back, a_large_blob_that_was_forgotten_does_not_come_back_with_its_manifest);
+    tcase_add_test(back, an_older_action_result_never_comes_back);
+    tcase_add_test(back, what_was_purged_stays_away_while_its_record_is_there);
+    tcase_add_test(
+        back, power_cuts_while_segments_go_lose_nothing_that_is_used_and_bring_nothing_half_back);
+    tcase_add_test(back, a_stop_in_the_middle_of_an_eviction_is_quick_and_loses_nothing);
+    suite_add_tcase(suite, back);
+
+    TCase *faults = tcase_create("faults");
+    tcase_set_timeout(faults, 240);
+    tcase_add_checked_fixture(faults, start, end);
+    tcase_add_test(faults, a_disk_that_has_less_than_it_said_is_made_room_on);
+    tcase_add_test(faults, moves_that_fail_do_not_stop_space_from_being_made);
+    tcase_add_test(faults, a_lane_that_has_failed_loses_nothing_to_eviction);
+    tcase_add_test(faults, eviction_survives_whichever_write_fails);
+    tcase_add_test(faults, eviction_survives_whichever_allocation_fails);
+    tcase_add_test(faults, eviction_survives_whichever_rename_unlink_or_directory_sync_fails);
+    tcase_add_test(faults, rotten_records_go_with_their_segment);
+    tcase_add_test(faults, a_dead_segment_is_renamed_then_cut_in_steps_then_unlinked);
+    suite_add_tcase(suite, faults);
+
+    TCase *parts = tcase_create("parts");
+    tcase_set_timeout(parts, 60);
+    tcase_add_checked_fixture(parts, start_bare, end);
+    tcase_add_test(parts, a_blob_that_is_purged_while_it_is_moved_does_not_come_back);
+    tcase_add_test(parts, no_segment_number_counts_as_settled_while_it_may_still_be_made);
+    tcase_add_test(parts, a_doomed_segment_gives_no_holds_and_a_held_one_says_so);
+    suite_add_tcase(suite, parts);
+    return test_run(suite);
+}
