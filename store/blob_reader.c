@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "store/find.h"
-
 struct blob_reader {
     /* Set by blob_reader_open(), never changed. */
     struct store *store; /* borrowed */
@@ -80,7 +78,6 @@ bool blob_reader_open(struct store *store,
                       struct status *status)
 {
     *reader = NULL;
-<<<<<<< Updated upstream
     struct lookup lookup = {.store = store};
     if (digest_is_empty_blob(digest))
         return blob_reader_open_at(store, digest, lookup.place, reader, status);
@@ -104,11 +101,6 @@ static bool look_up(struct lookup *lookup)
     if (!blob_table_get(table, lookup->key, true, &lookup->place))
         return false;
     if (place_pack(lookup->place) != place_pack(last))
-=======
-    struct place place = {0};
-    const bool empty = digest_is_empty_blob(digest);
-    if (!empty && !store_find_blob(store, digest, FIND_AND_TOUCH, &place))
->>>>>>> Stashed changes
         return true;
     if (blob_table_remove(table, lookup->key, last))
         metrics_add(lookup->store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
@@ -384,11 +376,7 @@ bool blob_read_small(struct store *store,
     ASSERT((uint64_t)digest->size_bytes <= LIMIT_SMALL_BLOB_BYTES);
     *found = digest_is_empty_blob(digest);
     *data = bytes_of(buffer, 0);
-<<<<<<< Updated upstream
     if (*found)
-=======
-    if (*found || !store_find_blob(store, digest, FIND_AND_TOUCH, place))
->>>>>>> Stashed changes
         return true;
     struct segment *segment = pin_home(store, blob_table_blob_key(store->table, digest), place);
     if (segment == NULL)
@@ -433,7 +421,7 @@ bool blob_read_whole(struct store *store,
     struct blob_reader *reader = NULL;
     /* First, for whoever has to forget it: a blob that is damaged cannot be opened. */
     if (!digest_is_empty_blob(digest))
-        store_find_blob(store, digest, FIND_ONLY, place);
+        blob_table_get(store->table, blob_table_blob_key(store->table, digest), false, place);
     if (!blob_reader_open(store, digest, &reader, status))
         return false;
     if (reader == NULL)
@@ -476,14 +464,8 @@ bool action_read(struct store *store,
                  struct status *status)
 {
     *memory = NULL;
-<<<<<<< Updated upstream
     struct segment *segment =
         pin_home(store, blob_table_action_key(store->table, action, instance), place);
-=======
-    if (!store_find_action(store, action, instance, FIND_AND_TOUCH, place))
-        return true;
-    struct segment *segment = segment_set_pin(store->segments, place->segment);
->>>>>>> Stashed changes
     if (segment == NULL)
         return true;
     struct record_header header;
