@@ -117,6 +117,7 @@ static bool lanes_load(struct store *store, struct lane_segments lanes[LANE_COUN
         if (segment == NULL)
             continue; /* condemned */
         struct lane_segments *lane = &lanes[segment->lane];
+        ASSERT(lane->numbers != NULL && lane->made_ns != NULL);
         lane->numbers[lane->count] = segment->number;
         lane->made_ns[lane->count++] = segment->created_wall_ns;
         segment_set_unpin(store->segments, segment);
