@@ -19,6 +19,7 @@ enum special {
     SPECIAL_TREE = 16, /* --skip-special, --skip-unreadable, --follow */
     SPECIAL_JOBS = 32,
     SPECIAL_RECURSIVE = 64,
+    SPECIAL_FSCK = 128, /* --rebuild-index, --list, --export, --export-all */
 };
 
 struct command {
@@ -41,6 +42,7 @@ static const struct command commands[] = {
     {"capabilities", 0, 0, cli_capabilities, 0},
     {"status", 0, 0, cli_status, 0},
     {"scrub", 0, 1, cli_scrub, 0},
+    {"fsck", 1, 1, cli_fsck, SPECIAL_OUTPUT | SPECIAL_FSCK},
 };
 
 static const struct {
@@ -54,6 +56,7 @@ static const struct {
     {SPECIAL_TREE, "--skip-special, --skip-unreadable or --follow"},
     {SPECIAL_JOBS, "--jobs"},
     {SPECIAL_RECURSIVE, "--recursive"},
+    {SPECIAL_FSCK, "--rebuild-index, --list, --export or --export-all"},
 };
 
 static const char usage[] = "usage: varve [--server HOST:PORT] [--instance NAME] [--json] "
@@ -82,6 +85,12 @@ static const char help[] =
     "  status                 how a varve server is\n"
     "  scrub [start]          how far a varve server has verified what it stores; start: it begins "
     "a pass now\n"
+    "  fsck DATA              reads everything in the data directory of a server that is stopped, "
+    "and tells\n"
+    "                         what is damaged; changes nothing. --list: what is stored; --export "
+    "HASH/SIZE,\n"
+    "                         --export-all DIR: gets it out; --rebuild-index: makes the index anew "
+    "first\n"
     "\n"
     "Options:\n"
     "  --server HOST:PORT     grpc://HOST:PORT and unix:PATH too; $VARVE_SERVER if it is not "
@@ -91,7 +100,7 @@ static const char help[] =
     "  --json                 results as JSON\n"
     "  --timeout SECONDS      for each try of each call; 60. A large blob gets a second more a "
     "MiB\n"
-    "  -o, --output FILE      of get\n"
+    "  -o, --output FILE      of get, and of fsck --export\n"
     "  --digests FILE         of missing\n"
     "  --store DATA           of put\n"
     "  --escape-names         of push: names that are not UTF-8 are stored with \\xHH for a byte, "
@@ -109,7 +118,9 @@ static const char help[] =
     "Exit status: 0 done; 1 failed; 2 wrong usage; 3 a blob is not there; 4 the server does not "
     "answer, or\n"
     "not in time; 5 the trees differ (diff); 6 done, but for what could not be read "
-    "(push --skip-unreadable).\n";
+    "(push --skip-unreadable).\n"
+    "Of fsck: 0 sound; 1 damage was found; 2 wrong usage; 3 it cannot be opened, or a server has "
+    "it.\n";
 
 enum option_value {
     OPTION_SERVER = 256,
@@ -123,6 +134,10 @@ enum option_value {
     OPTION_SKIP_UNREADABLE,
     OPTION_FOLLOW,
     OPTION_JOBS,
+    OPTION_REBUILD_INDEX,
+    OPTION_LIST,
+    OPTION_EXPORT,
+    OPTION_EXPORT_ALL,
     OPTION_HELP,
     OPTION_VERSION
 };
@@ -141,6 +156,10 @@ static const struct option options[] = {
     {"follow", no_argument, NULL, OPTION_FOLLOW},
     {"jobs", required_argument, NULL, OPTION_JOBS},
     {"recursive", no_argument, NULL, 'r'},
+    {"rebuild-index", no_argument, NULL, OPTION_REBUILD_INDEX},
+    {"list", no_argument, NULL, OPTION_LIST},
+    {"export", required_argument, NULL, OPTION_EXPORT},
+    {"export-all", required_argument, NULL, OPTION_EXPORT_ALL},
     {"help", no_argument, NULL, OPTION_HELP},
     {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
@@ -156,6 +175,7 @@ static bool parse_timeout(const char *text, int64_t *timeout_ns);
 static bool parse_jobs(const char *text, size_t *jobs);
 static bool find_command(const struct cli *cli, const char *name, const struct command **command);
 static bool check_arguments(const struct cli *cli, const struct command *command);
+static bool needs_no_server(const struct cli *cli, const struct command *command);
 static unsigned specials_given(const struct cli *cli);
 static enum cli_exit connect_and_run(struct cli *cli, const struct command *command);
 static enum cli_exit close_output(const struct cli *cli, enum cli_exit result);
@@ -258,6 +278,18 @@ static bool parse_option(struct cli *cli, int value, const char *text)
     case OPTION_STORE:
         cli->store = text;
         return true;
+    case OPTION_REBUILD_INDEX:
+        cli->rebuild_index = true;
+        return true;
+    case OPTION_LIST:
+        cli->list = true;
+        return true;
+    case OPTION_EXPORT:
+        cli->export_digest = text;
+        return true;
+    case OPTION_EXPORT_ALL:
+        cli->export_directory = text;
+        return true;
     case OPTION_ESCAPE_NAMES:
         cli->tree_options |= TREE_ESCAPE_NAMES;
         return true;
@@ -325,11 +357,22 @@ static bool check_arguments(const struct cli *cli, const struct command *command
     else if (command->run == cli_missing &&
              (cli->argument_count > 0) == (cli->digests_file != NULL))
         wrong = "give HASH/SIZE or --digests FILE, one of the two";
-    else if (cli->store == NULL && (cli->server == NULL || cli->server[0] == '\0'))
+    else if (command->run == cli_fsck && cli->output != NULL && cli->export_digest == NULL)
+        wrong = "-o goes with --export";
+    else if (command->run == cli_fsck &&
+             cli->list + (cli->export_digest != NULL) + (cli->export_directory != NULL) > 1)
+        wrong = "--list, --export, --export-all: one of them";
+    else if (!needs_no_server(cli, command) && (cli->server == NULL || cli->server[0] == '\0'))
         wrong = "no server is given; say --server HOST:PORT or set VARVE_SERVER";
     if (wrong != NULL)
         fprintf(cli->messages, "varve: %s: %s\n", command->name, wrong);
     return wrong == NULL;
+}
+
+/* It works on a data directory. */
+static bool needs_no_server(const struct cli *cli, const struct command *command)
+{
+    return cli->store != NULL || command->run == cli_fsck;
 }
 
 static unsigned specials_given(const struct cli *cli)
@@ -341,12 +384,16 @@ static unsigned specials_given(const struct cli *cli)
            (cli->store != NULL ? SPECIAL_STORE : 0U) |
            ((cli->tree_options & TREE_ESCAPE_NAMES) != 0 ? SPECIAL_ESCAPE_NAMES : 0U) |
            (tree != 0 ? SPECIAL_TREE : 0U) | (cli->jobs > 0 ? SPECIAL_JOBS : 0U) |
-           (cli->recursive ? SPECIAL_RECURSIVE : 0U);
+           (cli->recursive ? SPECIAL_RECURSIVE : 0U) |
+           (cli->rebuild_index || cli->list || cli->export_digest != NULL ||
+                    cli->export_directory != NULL
+                ? SPECIAL_FSCK
+                : 0U);
 }
 
 static enum cli_exit connect_and_run(struct cli *cli, const struct command *command)
 {
-    if (cli->store != NULL)
+    if (needs_no_server(cli, command))
         return command->run(cli);
     struct client_options client_options = client_options_default();
     client_options.instance_name = cli->instance;

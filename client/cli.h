@@ -36,7 +36,9 @@ struct cli {
     unsigned tree_options;    /* of enum tree_option */
     size_t jobs;              /* calls in flight at most; 0: as many as suit */
     bool recursive;           /* ls */
-    char **arguments;         /* borrowed from argv; of the command */
+    bool rebuild_index, list; /* fsck */
+    const char *export_digest, *export_directory; /* fsck; NULL: not asked for */
+    char **arguments;                             /* borrowed from argv; of the command */
     size_t argument_count;
 
     struct client *client; /* owned while a command runs; NULL with --store */
@@ -66,7 +68,7 @@ void cli_print_put(const struct cli *cli, const struct digest *digest);
  */
 MUST_CHECK bool cli_open_input(const char *name, int *fd, struct status *status);
 
-/* Each command: client/cli_blobs.c, client/cli_tree.c, client/cli_store.c and client/cli_server.c. */
+/* Each command: client/cli_blobs.c, client/cli_tree.c, client/cli_store.c, client/cli_fsck.c and client/cli_server.c. */
 enum cli_exit cli_put(struct cli *cli);
 enum cli_exit cli_put_store(struct cli *cli);
 enum cli_exit cli_get(struct cli *cli);
@@ -80,5 +82,7 @@ enum cli_exit cli_diff(struct cli *cli);
 enum cli_exit cli_capabilities(struct cli *cli);
 enum cli_exit cli_status(struct cli *cli);
 enum cli_exit cli_scrub(struct cli *cli);
+enum cli_exit cli_fsck(
+    struct cli *cli); /* FAILED: damage was found. NOT_FOUND: it cannot be opened */
 
 #endif

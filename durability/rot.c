@@ -28,7 +28,6 @@ static bool forget_owner(struct rot *rot,
                          uint64_t segment,
                          uint64_t offset,
                          uint64_t end);
-static bool names_bytes_in(struct bytes manifest, uint64_t segment, uint64_t offset, uint64_t end);
 
 bool rot_forget(struct rot *rot, struct segment *segment, const struct segment_finding *finding)
 {
@@ -135,24 +134,9 @@ static bool forget_owner(struct rot *rot,
         return status.code == STATUS_DATA_LOSS && rot_forget_large(rot, digest, place);
     if (!there)
         return false;
-    const bool names = names_bytes_in(manifest, segment, offset, end);
+    const bool names = manifest_names(manifest, segment, offset, end);
     free(memory);
     return names && rot_forget_large(rot, digest, place);
-}
-
-static bool names_bytes_in(struct bytes manifest, uint64_t segment, uint64_t offset, uint64_t end)
-{
-    size_t count = 0;
-    if (!manifest_count(manifest, &count))
-        return true;
-    for (size_t i = 0; i < count; i++) {
-        const struct manifest_chunk chunk = manifest_chunk_at(manifest, i);
-        const struct place place = place_unpack(chunk.place);
-        if (place.segment == segment && place.offset < end &&
-            place.offset + record_stored_bytes(chunk.payload_bytes) > offset)
-            return true;
-    }
-    return false;
 }
 
 bool rot_forget_large(struct rot *rot, const struct digest *digest, struct place manifest)

@@ -463,6 +463,10 @@ static void end_pass(struct scrub *scrub)
     metrics_set(store->metrics, METRIC_SCRUB_LAST_PASS,
                 (int64_t)position->last_pass_wall_ns / NS_PER_S);
     save(scrub);
+    lock_acquire(&scrub->lock);
+    /* Some of what there was at the beginning may have been evicted, or been longer than its records. */
+    scrub->progress.done_bytes = scrub->progress.total_bytes;
+    lock_release(&scrub->lock);
     publish(scrub);
     log_event(LOG_LEVEL_INFO, "scrub_done",
               "pass=%" PRIu64 " damaged=%" PRIu64 " duration_s=%" PRId64, position->passes,

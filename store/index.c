@@ -102,6 +102,7 @@ struct index {
     rocksdb_readoptions_t *read_options;
     rocksdb_writeoptions_t *write_options;
     rocksdb_flushoptions_t *flush_options;
+    bool read_only;
 
     /* Of the one thread that calls. */
     rocksdb_writebatch_t *batch; /* owned; empty between calls */
@@ -113,6 +114,8 @@ struct index {
 };
 
 static bool look_at_directory(const char *path, bool *is_new, struct status *status);
+static bool make_index(bool is_new, struct index **index, struct status *status);
+static bool opened(struct index *made, char *error, struct index **index, struct status *status);
 static rocksdb_options_t *make_options(rocksdb_compactionfilter_t *filter, bool is_new);
 static void use_plain_tables(rocksdb_options_t *options);
 static unsigned char filter_entry(void *state,
@@ -167,10 +170,32 @@ static enum status_code code_of(const char *error);
 bool index_open(const char *path, struct index **index, struct status *status)
 {
     bool is_new = false;
+    struct index *made = NULL;
+    char *error = NULL;
+    if (!look_at_directory(path, &is_new, status) || !make_index(is_new, &made, status))
+        return false;
+    made->db = rocksdb_open(made->options, path, &error);
+    return opened(made, error, index, status);
+}
+
+bool index_open_read_only(const char *path, struct index **index, struct status *status)
+{
+    bool is_new = false;
+    struct index *made = NULL;
     char *error = NULL;
     if (!look_at_directory(path, &is_new, status))
         return false;
+    if (is_new)
+        return status_fail(status, STATUS_NOT_FOUND, "there is no index");
+    if (!make_index(false, &made, status))
+        return false;
+    made->read_only = true;
+    made->db = rocksdb_open_for_read_only(made->options, path, 0, &error);
+    return opened(made, error, index, status);
+}
 
+static bool make_index(bool is_new, struct index **index, struct status *status)
+{
     struct index *made = calloc(1, sizeof(*made));
     _Atomic uint64_t *dead = calloc(SEGMENT_NUMBER_MAX / 64 + 1, sizeof(*dead));
     if (made == NULL || dead == NULL) {
@@ -191,8 +216,13 @@ bool index_open(const char *path, struct index **index, struct status *status)
     made->flush_options = rocksdb_flushoptions_create();
     rocksdb_flushoptions_set_wait(made->flush_options, 1);
     made->batch = rocksdb_writebatch_create();
+    *index = made;
+    return true;
+}
 
-    made->db = rocksdb_open(made->options, path, &error);
+/* Frees error, and what was made if there is one. */
+static bool opened(struct index *made, char *error, struct index **index, struct status *status)
+{
     if (error != NULL) {
         fail_from(error, "open the index", status);
         index_close(made);
@@ -288,7 +318,8 @@ void index_close(struct index *index)
         return;
     struct status status = {0};
     struct log_text text;
-    if (index->db != NULL && !index_is_broken(index) && !index_flush(index, &status))
+    if (index->db != NULL && !index->read_only && !index_is_broken(index) &&
+        !index_flush(index, &status))
         log_event(LOG_LEVEL_WARN, "index_flush_failed", "reason=%s",
                   log_quote(&text, status.message));
     if (index->db != NULL)

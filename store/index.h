@@ -41,6 +41,11 @@ struct index_checkpoint {
  * there may be good.
  */
 MUST_CHECK bool index_open(const char *path, struct index **index, struct status *status);
+/*
+ * To look at one that is there, nothing of it is changed: only reading works. NOT_FOUND when there is
+ * none.
+ */
+MUST_CHECK bool index_open_read_only(const char *path, struct index **index, struct status *status);
 void index_close(struct index *index); /* flushes */
 /* Removes the directory with all that is in it, following no link; nothing there is fine. */
 MUST_CHECK bool index_destroy(const char *path, struct status *status);

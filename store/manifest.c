@@ -46,6 +46,21 @@ bool manifest_is_complete(struct segment_set *segments, struct bytes payload)
     return complete;
 }
 
+bool manifest_names(struct bytes payload, uint64_t segment, uint64_t offset, uint64_t end)
+{
+    size_t count = 0;
+    if (!manifest_count(payload, &count))
+        return true;
+    for (size_t i = 0; i < count; i++) {
+        const struct manifest_chunk chunk = manifest_chunk_at(payload, i);
+        const struct place place = place_unpack(chunk.place);
+        if (place.segment == segment && place.offset < end &&
+            place.offset + record_stored_bytes(chunk.payload_bytes) > offset)
+            return true;
+    }
+    return false;
+}
+
 bool manifest_read(struct store *store,
                    const struct digest *digest,
                    struct place *place,

@@ -18,6 +18,9 @@ bool manifest_chunk_is_there(struct segment_set *segments, const struct manifest
 /* All of them; false also when the payload is no list of chunks. */
 bool manifest_is_complete(struct segment_set *segments, struct bytes payload);
 
+/* Does it name a chunk with a byte between these offsets of a segment? */
+bool manifest_names(struct bytes payload, uint64_t segment, uint64_t offset, uint64_t end);
+
 /*
  * The MANIFEST that the index names for a blob. *there false: it names none, or another blob's record
  * lies there. *place is set when it names one, also on failure. *memory is freed by the caller if
