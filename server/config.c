@@ -13,7 +13,7 @@
 #include "base/limits.h"
 #include "proto/resource_name.h"
 #include "server/address.h"
-#include "store/format.h"
+#include "store/store.h"
 
 enum option_type {
     OPTION_TEXT,
@@ -21,6 +21,7 @@ enum option_type {
     OPTION_CHOICE, /* a text that is one of `choices` */
     OPTION_COUNT,  /* a whole number */
     OPTION_SIZE,   /* bytes, with B, KiB, MiB, GiB or TiB; with `share` also a per cent of memory */
+    OPTION_DISK,   /* bytes likewise, or a per cent of the disk; struct disk_share */
     OPTION_DURATION, /* with ms, s, m, h or d behind the number */
 };
 
@@ -42,6 +43,7 @@ struct option {
 static bool check_data(const char *value, struct status *status);
 static bool check_http_listen(const char *value, struct status *status);
 static bool check_instance(const char *value, struct status *status);
+static uint64_t automatic_by_disk(void);
 static uint64_t automatic_grpc_memory(void);
 static uint64_t automatic_workers(void);
 static uint64_t automatic_pollers(void);
@@ -91,22 +93,53 @@ static const struct option options[] = {
      .default_value = "group",
      .choices = "group",
      .help = "When a write is answered. group: once it is on disk; writes share syncs."},
+    {.name = "capacity",
+     .operand = "SIZE",
+     .type = OPTION_DISK,
+     .offset = FIELD(capacity),
+     .default_value = "0B",
+     .minimum = STORE_CAPACITY_BYTES_MIN,
+     .maximum = 1024 * 1024 * GIB,
+     .help = "What the segment files may take; beyond it the oldest is evicted. A size, 128MiB at "
+             "least, or a "
+             "per cent of the disk. 0B: as much as the disk has, without the reserve."},
+    {.name = "reserve",
+     .operand = "SIZE",
+     .type = OPTION_DISK,
+     .offset = FIELD(reserve),
+     .default_value = "auto",
+     .maximum = 1024 * 1024 * GIB,
+     .automatic = automatic_by_disk,
+     .help = "What stays free on the disk. A size or a per cent of the disk; auto: 5 %, at least "
+             "64MiB and at most "
+             "10GiB, but never more than a quarter. 0B: nothing is evicted for the disk's sake."},
+    {.name = "vouch",
+     .operand = "TIME",
+     .type = OPTION_DURATION,
+     .offset = FIELD(vouch_ns),
+     .default_value = "1h",
+     .minimum = 0,
+     .maximum = DAYS(30),
+     .help = "How long a blob stays, whatever else must go, after it was found or read."},
     {.name = "small-segment-size",
      .operand = "SIZE",
      .type = OPTION_SIZE,
      .offset = FIELD(small_segment_bytes),
-     .default_value = "256MiB",
+     .default_value = "auto",
      .minimum = SEGMENT_BYTES_MIN,
      .maximum = SEGMENT_BYTES_MAX,
-     .help = "Size of the segment files for blobs up to 1 MiB and action results."},
+     .automatic = automatic_by_disk,
+     .help = "Size of the segment files for blobs up to 1 MiB and action results. auto: 256MiB, or "
+             "1/64 of the capacity or the disk if that is less."},
     {.name = "large-segment-size",
      .operand = "SIZE",
      .type = OPTION_SIZE,
      .offset = FIELD(large_segment_bytes),
-     .default_value = "1GiB",
+     .default_value = "auto",
      .minimum = SEGMENT_BYTES_MIN,
      .maximum = SEGMENT_BYTES_MAX,
-     .help = "Size of the segment files for larger blobs."},
+     .automatic = automatic_by_disk,
+     .help = "Size of the segment files for larger blobs. auto: 1GiB, or less as above."},
     {.name = "max-blob-size",
      .operand = "SIZE",
      .type = OPTION_SIZE,
@@ -567,6 +600,10 @@ static bool understand_number(const struct option *option,
                               const char *value,
                               uint64_t *into,
                               struct status *status);
+static bool understand_share(const struct option *option,
+                             const char *value,
+                             struct disk_share *into,
+                             struct status *status);
 static const char *accepted(const struct option *option, char text[ORIGIN_BYTES_MAX]);
 
 static bool understand_all(struct reading *reading, struct config *config, struct status *status)
@@ -616,6 +653,8 @@ static bool understand(const struct option *option,
     case OPTION_COUNT:
     case OPTION_SIZE:
         return understand_number(option, value, field, status);
+    case OPTION_DISK:
+        return understand_share(option, value, field, status);
     case OPTION_DURATION:
         if (!understand_number(option, value, &number, status))
             return false;
@@ -716,6 +755,7 @@ static const struct unit *units_of(enum option_type type, size_t *count)
 {
     switch (type) {
     case OPTION_SIZE:
+    case OPTION_DISK:
         *count = ARRAY_LENGTH(size_units);
         return size_units;
     case OPTION_DURATION:
@@ -758,6 +798,31 @@ static bool understand_number(const struct option *option,
         return status_fail(status, STATUS_INVALID_ARGUMENT, "it is out of range");
     *into = number;
     return true;
+}
+
+static bool understand_share(const struct option *option,
+                             const char *value,
+                             struct disk_share *into,
+                             struct status *status)
+{
+    const size_t digits = strspn(value, "0123456789");
+    const char *unit = value + digits;
+    while (*unit == ' ')
+        unit++;
+    if (option->automatic != NULL && strcmp(value, "auto") == 0) {
+        *into = (struct disk_share){.kind = DISK_SHARE_AUTOMATIC};
+        return true;
+    }
+    if (digits > 0 && digits <= 3 && strcmp(unit, "%") == 0) {
+        *into =
+            (struct disk_share){.kind = DISK_SHARE_PER_CENT, .amount = strtoull(value, NULL, 10)};
+        return into->amount <= 100 ||
+               status_fail(status, STATUS_INVALID_ARGUMENT, "it is more than all of the disk");
+    }
+    *into = (struct disk_share){.kind = DISK_SHARE_BYTES};
+    /* Nothing is something special, and below any minimum. */
+    return strcmp(value, "0B") == 0 || strcmp(value, "0") == 0 ||
+           understand_number(option, value, &into->amount, status);
 }
 
 static uint64_t memory_bytes(void);
@@ -805,6 +870,16 @@ static void print_number(enum option_type type, uint64_t number, char text[ORIGI
              units[best].name);
 }
 
+static void print_share(const struct disk_share *share, char text[ORIGIN_BYTES_MAX])
+{
+    if (share->kind == DISK_SHARE_AUTOMATIC)
+        snprintf(text, ORIGIN_BYTES_MAX, "auto");
+    else if (share->kind == DISK_SHARE_PER_CENT)
+        snprintf(text, ORIGIN_BYTES_MAX, "%" PRIu64 "%%", share->amount);
+    else
+        print_number(OPTION_SIZE, share->amount, text);
+}
+
 static const char *accepted(const struct option *option, char text[ORIGIN_BYTES_MAX])
 {
     char low[ORIGIN_BYTES_MAX];
@@ -821,7 +896,9 @@ static const char *accepted(const struct option *option, char text[ORIGIN_BYTES_
         print_number(option->type, option->minimum, low);
         print_number(option->type, option->maximum, high);
         snprintf(text, ORIGIN_BYTES_MAX, "%.60s to %.60s%s%s", low, high,
-                 option->share ? ", or per cent of memory as 10%" : "",
+                 option->share                 ? ", or per cent of memory as 10%"
+                 : option->type == OPTION_DISK ? ", or per cent of the disk as 10%"
+                                               : "",
                  option->automatic != NULL ? ", or auto" : "");
         break;
     }
@@ -881,11 +958,17 @@ void config_print(const struct config *config, FILE *to)
                     option->offset == FIELD(log_level) ? level_names[config->log_level]
                                                        : *(char *const *)field);
             break;
+        case OPTION_DISK:
+            print_share(field, text);
+            fprintf(to, "%s\n", text);
+            break;
         case OPTION_COUNT:
         case OPTION_SIZE:
         case OPTION_DURATION:
             print_number(option->type, *(const uint64_t *)field, text);
-            fprintf(to, "%s\n", text);
+            fprintf(to, "%s\n",
+                    option->automatic == automatic_by_disk && *(const uint64_t *)field == 0 ? "auto"
+                                                                                            : text);
             break;
         }
     }
@@ -975,6 +1058,12 @@ static uint64_t memory_bytes(void)
             bytes = limit;
     }
     return bytes;
+}
+
+/* What it comes to is not known before the disk is. */
+static uint64_t automatic_by_disk(void)
+{
+    return 0;
 }
 
 static uint64_t automatic_grpc_memory(void)

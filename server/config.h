@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "server/disk_share.h"
 
 #define VARVE_VERSION "0.1.0"
 
@@ -34,8 +35,11 @@ struct config {
     char *http_listen;            /* "" is off */
     struct config_list instances; /* empty: every instance name is served */
     char *durability;             /* "group": an answer of OK means on disk */
-    uint64_t small_segment_bytes;
-    uint64_t large_segment_bytes;
+    struct disk_share capacity;
+    struct disk_share reserve;
+    int64_t vouch_ns;
+    uint64_t small_segment_bytes; /* 0: what suits the capacity */
+    uint64_t large_segment_bytes; /* 0: likewise */
     uint64_t max_blob_bytes;
     uint64_t buffers; /* pooled buffers of LIMIT_POOL_BUFFER_BYTES */
     uint64_t request_memory_bytes;

@@ -7,9 +7,12 @@
 
 #include <errno.h>
 #include <grpc/grpc.h>
+#include <inttypes.h>
+#include <libgen.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -65,6 +68,9 @@ struct server_private {
 
 static bool open_parts(struct server *server, struct status *status);
 static bool open_store(struct server *server, struct status *status);
+static bool limit_store(const struct config *config,
+                        struct store_config *store,
+                        struct status *status);
 static bool open_front(struct server *server, struct status *status);
 static bool start_threads(struct server *server, struct status *status);
 static void log_ready(struct server *server);
@@ -157,12 +163,39 @@ static bool open_store(struct server *server, struct status *status)
                                  .scrub_bytes_per_s = config->scrub_bytes_per_s};
     store.segment_bytes[LANE_SMALL] = config->small_segment_bytes;
     store.segment_bytes[LANE_LARGE] = config->large_segment_bytes;
+    store.vouch_ns = config->vouch_ns;
+    if (!limit_store(config, &store, status))
+        return false;
     struct recovery_report report = {0};
     if (!durability_open(&store, writes_have_failed, server, &server->durability, &report, status))
         return false;
     server->store = durability_store(server->durability);
     return upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns,
                             &server->uploads, status);
+}
+
+/* What the capacity and the reserve come to, on the disk of the data directory or of where it will be made. */
+static bool limit_store(const struct config *config,
+                        struct store_config *store,
+                        struct status *status)
+{
+    struct io_space disk;
+    char *const copy = strdup(config->data);
+    if (copy == NULL)
+        return status_fail_errno(status, ENOMEM, "data directory");
+    bool ok = io_space(store->io, config->data, &disk, status) ||
+              io_space(store->io, dirname(copy), &disk, status);
+    free(copy);
+    if (!ok)
+        return false;
+    store->reserve_bytes = disk_share_reserve(&config->reserve, disk.total_bytes);
+    ok = disk_share_capacity(&config->capacity, disk.total_bytes, &store->capacity_bytes, status);
+    log_event(LOG_LEVEL_INFO, "limits",
+              "capacity_bytes=%" PRIu64 " reserve_bytes=%" PRIu64 " disk_bytes=%" PRIu64
+              " vouch_s=%" PRId64,
+              store->capacity_bytes, store->reserve_bytes, disk.total_bytes,
+              config->vouch_ns / NS_PER_S);
+    return ok;
 }
 
 static bool open_front(struct server *server, struct status *status)

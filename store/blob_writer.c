@@ -50,6 +50,11 @@ bool blob_writer_new(struct store *store,
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "blob %s is larger than the limit of %" PRIu64 " bytes",
                            digest_text(digest, text), (uint64_t)LIMIT_BLOB_BYTES);
+    if ((uint64_t)digest->size_bytes > store->blob_bytes_max)
+        return status_fail(
+            status, STATUS_RESOURCE_EXHAUSTED,
+            "blob %s does not fit into this store, which takes blobs of up to %" PRIu64 " bytes",
+            digest_text(digest, text), store->blob_bytes_max);
     struct blob_writer *made = calloc(1, sizeof(*made));
     if (made == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for an upload of %s",

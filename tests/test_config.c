@@ -87,8 +87,12 @@ START_TEST(defaults_stand_where_nothing_is_given)
     ck_assert_str_eq(config->listen.items[0], "127.0.0.1:8980");
     ck_assert_str_eq(config->http_listen, "");
     ck_assert_uint_eq(config->instances.count, 0);
-    ck_assert_uint_eq(config->small_segment_bytes, 256 * MIB);
-    ck_assert_uint_eq(config->large_segment_bytes, GIB);
+    ck_assert_uint_eq(config->small_segment_bytes, 0);
+    ck_assert_uint_eq(config->large_segment_bytes, 0);
+    ck_assert_int_eq(config->capacity.kind, DISK_SHARE_BYTES);
+    ck_assert_uint_eq(config->capacity.amount, 0);
+    ck_assert_int_eq(config->reserve.kind, DISK_SHARE_AUTOMATIC);
+    ck_assert_int_eq(config->vouch_ns, 3600 * NS_PER_S);
     ck_assert_uint_eq(config->max_blob_bytes, LIMIT_BLOB_BYTES);
     ck_assert_uint_eq(config->buffers, 192);
     ck_assert_uint_eq(config->request_memory_bytes, 256 * MIB);
@@ -160,6 +164,30 @@ START_TEST(sizes_times_and_shares_have_units)
 }
 END_TEST
 
+START_TEST(shares_of_the_disk_come_to_what_the_disk_has)
+{
+    uint64_t capacity = 1;
+    ck_assert(parse("varved --data x --capacity 50% --reserve 10%", ""));
+    ck_assert(disk_share_capacity(&config->capacity, 100 * GIB, &capacity, &status));
+    ck_assert_uint_eq(capacity, 50 * GIB);
+    ck_assert_uint_eq(disk_share_reserve(&config->reserve, 100 * GIB), 10 * GIB);
+    ck_assert(!disk_share_capacity(&config->capacity, 200 * MIB, &capacity, &status));
+    assert_says("option capacity: 104857600 bytes are less than the 134217728");
+
+    ck_assert(parse("varved --data x --capacity 0 --reserve 0B", ""));
+    ck_assert(disk_share_capacity(&config->capacity, 100 * GIB, &capacity, &status));
+    ck_assert_uint_eq(capacity, 0);
+    ck_assert_uint_eq(disk_share_reserve(&config->reserve, 100 * GIB), 0);
+
+    /* 5 %, but something for the index, not too much, and not most of a small disk. */
+    const struct disk_share automatic = {.kind = DISK_SHARE_AUTOMATIC};
+    ck_assert_uint_eq(disk_share_reserve(&automatic, 100 * GIB), 100 * GIB / 100 * 5);
+    ck_assert_uint_eq(disk_share_reserve(&automatic, 10000 * GIB), 10 * GIB);
+    ck_assert_uint_eq(disk_share_reserve(&automatic, 300 * MIB), 64 * MIB);
+    ck_assert_uint_eq(disk_share_reserve(&automatic, 100 * MIB), 25 * MIB);
+}
+END_TEST
+
 /* The arguments behind "varved --data x", and what the refusal must say. */
 static const struct {
     const char *arguments, *says;
@@ -185,7 +213,13 @@ static const struct {
     {"--http-listen unix:/x", "TCP addresses alone"},
     {"--instance a/blobs/b", "option instance"},
     {"--data=", "option data, value \"\" from --data: it is empty"},
-    {"--capacity 10GiB", "there is no option --capacity"},
+    {"--capacty 10GiB", "there is no option --capacty"},
+    {"--capacity 100MiB",
+     "option capacity, value \"100MiB\" from --capacity: it is out of range (accepted: 128MiB to"},
+    {"--capacity 101%", "more than all of the disk"},
+    {"--capacity auto", "does not begin with a whole number"},
+    {"--reserve 5x", "its unit is not known"},
+    {"--vouch 31d", "out of range"},
     {"--peer a:1", "there is no option --peer"},
     {"more", "\"more\" is no flag"},
     {"--config /nowhere/at/all", "/nowhere/at/all"},
@@ -243,7 +277,7 @@ START_TEST(printed_configuration_is_a_file_that_says_the_same)
     size_t length;
     ck_assert(parse("varved --data /tmp/y --listen :1,[::1]:2 --instance a,b --upload-keep 61s "
                     "--small-segment-size 9MiB "
-                    "--request-memory 16777217 --log-level warn",
+                    "--request-memory 16777217 --log-level warn --capacity 80% --reserve 3GiB",
                     ""));
     FILE *to = open_memstream(&first, &length);
     config_print(config, to);
@@ -255,6 +289,9 @@ START_TEST(printed_configuration_is_a_file_that_says_the_same)
     ck_assert_str_eq(first, second);
     ck_assert_ptr_nonnull(strstr(first, "request-memory = 16777217\n"));
     ck_assert_ptr_nonnull(strstr(first, "upload-keep = 61s\n"));
+    ck_assert_ptr_nonnull(strstr(first, "capacity = 80%\n"));
+    ck_assert_ptr_nonnull(strstr(first, "reserve = 3GiB\n"));
+    ck_assert_ptr_nonnull(strstr(first, "large-segment-size = auto\n"));
     free(first);
     free(second);
 }
@@ -286,9 +323,9 @@ START_TEST(help_tells_every_option_with_its_default)
     FILE *const to = open_memstream(&text, &length);
     config_print_help(to);
     fclose(to);
-    static const char *const parts[] = {"--data DIR",      "--small-segment-size SIZE",
-                                        "Default: 256MiB", "--check-config",
-                                        "VARVE_LISTEN",    "2 when the configuration is wrong"};
+    static const char *const parts[] = {"--data DIR",    "--small-segment-size SIZE",
+                                        "Default: auto", "--check-config",
+                                        "VARVE_LISTEN",  "2 when the configuration is wrong"};
     for (size_t i = 0; i < ARRAY_LENGTH(parts); i++)
         ck_assert_ptr_nonnull(strstr(text, parts[i]));
     free(text);
@@ -305,6 +342,7 @@ int main(void)
     tcase_add_test(all, file_may_be_named_by_the_environment);
     tcase_add_test(all, list_is_given_by_repetition_or_commas_and_replaced_as_a_whole);
     tcase_add_test(all, sizes_times_and_shares_have_units);
+    tcase_add_test(all, shares_of_the_disk_come_to_what_the_disk_has);
     tcase_add_loop_test(all, refusal_names_option_value_source_and_what_is_accepted, 0,
                         ARRAY_LENGTH(refusals));
     tcase_add_test(all, refusal_names_the_environment_variable_or_the_line);

@@ -11,7 +11,7 @@
 needs_loop
 driver=$BUILD/tests/crash/driver
 [ -x "$driver" ] || skip "there is no $driver: make VARIANT=debug tests"
-segments=(--small-segment-size 16MiB --large-segment-size 32MiB)
+segments=(--reserve 0B --small-segment-size 16MiB --large-segment-size 32MiB)
 
 # field NAME FILE: of what the driver printed there
 field() {

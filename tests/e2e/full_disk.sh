@@ -17,7 +17,7 @@ numbers='the data disk is full: [0-9]+ of [0-9]+ bytes are free, the next segmen
 seed=0
 
 start() {
-    check "the server starts" start_server --small-segment-size 8MiB --large-segment-size 16MiB
+    check "the server starts" start_server --reserve 0B --small-segment-size 8MiB --large-segment-size 16MiB
     [ -n "$SERVER_PID" ] || finish
     check "all that was acknowledged is there" "$driver" check --server "$SERVER" --journal "$journal"
 }
