@@ -25,7 +25,7 @@ static void make_zipf_10(struct sim_trace *trace, size_t scale)
 /* 8 branches; 2 % of a branch change with each build. */
 static void make_builds(struct sim_trace *trace, size_t scale)
 {
-    sim_trace_builds(trace, 8, scale * 200, 300, 0.02, 3);
+    sim_trace_builds(trace, 8, scale * 100, 1000, 0.02, 3);
 }
 
 int main(int count, char **arguments)

@@ -60,7 +60,6 @@ static bool evict_one(struct evictor *evictor);
 static bool empty(struct evictor *evictor, struct victim *victim);
 static void plan(struct evictor *evictor, struct victim *victim, struct evict_outcome *outcome);
 static uint64_t vouched_budget_bytes(const struct evictor *evictor, uint64_t victim_bytes);
-static uint32_t vouch_minutes(const struct store *store);
 static void warn_of_retention(struct evictor *evictor,
                               const struct victim *victim,
                               const struct evict_outcome *outcome);
@@ -110,9 +109,12 @@ void evictor_stop(struct evictor *evictor)
     atomic_store(&evictor->stopping, true);
 }
 
+/* Or a lane has failed: nothing can be moved any more, so nothing goes. */
 static bool is_stopping(struct evictor *evictor)
 {
-    return atomic_load(&evictor->stopping);
+    return atomic_load(&evictor->stopping) ||
+           commit_failed(evictor->config.commits[LANE_SMALL], NULL) ||
+           commit_failed(evictor->config.commits[LANE_LARGE], NULL);
 }
 
 bool evictor_waits_for_readers(struct evictor *evictor)
@@ -124,10 +126,7 @@ bool evictor_waits_for_readers(struct evictor *evictor)
 bool evictor_is_needed(struct evictor *evictor)
 {
     struct store *store = evictor->config.store;
-    /* With a failed lane nothing grows any more, and nothing could be moved. */
-    if (!space_is_bounded(&store->space) ||
-        commit_failed(evictor->config.commits[LANE_SMALL], NULL) ||
-        commit_failed(evictor->config.commits[LANE_LARGE], NULL))
+    if (!space_is_bounded(&store->space) || is_stopping(evictor))
         return false;
     int64_t wanted = 0;
     for (size_t lane = 0; lane < LANE_COUNT; lane++) {
@@ -237,8 +236,8 @@ static bool empty(struct evictor *evictor, struct victim *victim)
     if (victim->unknown > 0 && !is_stopping(evictor))
         metrics_add(store->metrics, METRIC_BLOBS_EVICTED,
                     (int64_t)blob_table_forget_segment(store->table, victim->segment->number));
-    forget_wait(
-        store); /* others' FORGETs of manifests: they must not be back without the chunks that go here */
+    /* Others' FORGETs of manifests: they must not be back without the chunks that go here. */
+    forget_wait(store);
     account(evictor, victim, &mover);
     const bool ok = !mover.forget_failed && !is_stopping(evictor);
     mover_destroy(&mover);
@@ -249,7 +248,7 @@ static void plan(struct evictor *evictor, struct victim *victim, struct evict_ou
 {
     const struct evict_budget budget = {
         .bytes = evict_budget_bytes(victim->file_bytes, evictor->carried_bytes),
-        .vouch_minutes = vouch_minutes(evictor->config.store),
+        .vouch_minutes = evict_vouch_minutes(evictor->config.store->vouch_ns),
         .vouched_bytes = vouched_budget_bytes(evictor, victim->file_bytes),
     };
     struct evict_candidate **candidates =
@@ -283,13 +282,6 @@ static uint64_t vouched_budget_bytes(const struct evictor *evictor, uint64_t vic
     return strict ? evict_strict_budget_bytes(victim_bytes) : UINT64_MAX;
 }
 
-/* In minutes as the table counts them: what was used n minutes ago may be up to one minute more. */
-static uint32_t vouch_minutes(const struct store *store)
-{
-    const int64_t minute_ns = 60 * NS_PER_S;
-    return store->vouch_ns <= 0 ? 0 : (uint32_t)((store->vouch_ns + minute_ns - 1) / minute_ns) + 1;
-}
-
 /* How long what is not used stays: what the disk allows. */
 static void warn_of_retention(struct evictor *evictor,
                               const struct victim *victim,
@@ -321,7 +313,7 @@ static void move_all(struct evictor *evictor, struct victim *victim, struct move
         if (victim->residents[i].kind == RECORD_FORGET)
             move_resident(victim, mover, &victim->residents[i], 0);
     }
-    const uint32_t vouched = vouch_minutes(evictor->config.store);
+    const uint32_t vouched = evict_vouch_minutes(evictor->config.store->vouch_ns);
     for (size_t i = 0; i < victim->resident_count && !is_stopping(evictor); i++) {
         const struct resident *resident = &victim->residents[i];
         if (!resident->candidate.move)

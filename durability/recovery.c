@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "durability/index_batch.h"
 #include "durability/replay.h"
+#include "store/evict_plan.h"
 #include "store/manifest.h"
 
 struct recovery {
@@ -343,7 +344,7 @@ static bool drop_surplus(struct recovery *recovery, struct replay *replay, struc
 
 /*
  * Counts what segments without a footer hold. And what was used is not known after a start: what lies in the younger half of
- * each lane counts as used now, or eviction would take what was in use a moment ago.
+ * each lane counts as used some time ago, or eviction would take what was in use a moment ago; but as nothing that was vouched for.
  */
 static void look_at_segments(struct store *store)
 {
@@ -379,7 +380,8 @@ static void look_at_segments(struct store *store)
     blob_table_set_minute(store->table,
                           (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
     if (younger != NULL)
-        blob_table_touch_segments(store->table, younger, bits);
+        blob_table_touch_segments(store->table, younger, bits,
+                                  evict_vouch_minutes(store->vouch_ns));
     free(younger);
     free(numbers);
 }

@@ -533,9 +533,14 @@ size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment)
     return removed;
 }
 
-void blob_table_touch_segments(struct blob_table *table, const uint8_t *segments, size_t bits)
+void blob_table_touch_segments(struct blob_table *table,
+                               const uint8_t *segments,
+                               size_t bits,
+                               uint32_t idle_minutes)
 {
-    const uint64_t touch = touch_now(table);
+    ASSERT(idle_minutes < TOUCH_MINUTES);
+    const uint64_t now = (touch_now(table) >> PLACE_BITS) - 1;
+    const uint64_t touch = ((now + TOUCH_MINUTES - idle_minutes) % TOUCH_MINUTES + 1) << PLACE_BITS;
     for (size_t i = 0; i < SHARDS; i++) {
         struct shard *shard = &table->shards[i];
         lock_acquire(&shard->lock);

@@ -78,10 +78,13 @@ MUST_CHECK bool blob_table_restore(struct blob_table *table,
 size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment);
 
 /*
- * Marks all entries as used now that lie in one of the segments; bit n of `segments` is segment n, those from `bits` on are not
- * marked. Goes through all slots.
+ * Marks all entries as used idle_minutes ago that lie in one of the segments; bit n of `segments` is segment n, those from `bits`
+ * on are not marked. Goes through all slots.
  */
-void blob_table_touch_segments(struct blob_table *table, const uint8_t *segments, size_t bits);
+void blob_table_touch_segments(struct blob_table *table,
+                               const uint8_t *segments,
+                               size_t bits,
+                               uint32_t idle_minutes);
 
 /* The minute that touches are noted with from now on; any count of minutes that only grows. */
 void blob_table_set_minute(struct blob_table *table, uint64_t minute);

@@ -71,4 +71,14 @@ static inline uint64_t evict_strict_budget_bytes(uint64_t segment_bytes)
     return segment_bytes / 8 * 7;
 }
 
+/*
+ * What was used less than so many minutes ago was used within vouch_ns: minutes are counted by their beginnings, so that n
+ * minutes may be up to one more.
+ */
+static inline uint32_t evict_vouch_minutes(int64_t vouch_ns)
+{
+    const int64_t minute_ns = 60 * INT64_C(1000000000);
+    return vouch_ns <= 0 ? 0 : (uint32_t)((vouch_ns + minute_ns - 1) / minute_ns) + 1;
+}
+
 #endif

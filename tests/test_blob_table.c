@@ -526,6 +526,97 @@ START_TEST(table_is_used_by_threads_at_once)
 }
 END_TEST
 
+/* ---- for eviction */
+
+START_TEST(table_evicts_only_what_was_not_used_since_it_was_looked_at)
+{
+    struct blob_table *table = new_table();
+    const struct blob_key key = key_number(7);
+    struct blob_use use;
+    blob_table_set_minute(table, 10);
+    put(table, key, place_at(3, 5));
+    ck_assert(blob_table_look(table, key, &use));
+    ck_assert_uint_eq(use.touch, 0);
+    blob_table_touch(table, key);
+    ck_assert_int_eq(blob_table_evict(table, key, &use), BLOB_EVICT_USED);
+    ck_assert(use.touched);
+    ck_assert_int_eq(blob_table_evict(table, key, &use), BLOB_EVICTED);
+    assert_absent(table, key);
+    ck_assert_int_eq(blob_table_evict(table, key, &use), BLOB_EVICT_GONE);
+
+    /* Put back as it was, but not over a new one. */
+    struct status status;
+    ck_assert(blob_table_restore(table, key, &use, &status));
+    assert_at(table, key, place_at(3, 5));
+    struct blob_use again;
+    ck_assert(blob_table_look(table, key, &again));
+    ck_assert_uint_eq(again.touch, use.touch);
+    put(table, key, place_at(4, 1));
+    ck_assert(blob_table_restore(table, key, &use, &status));
+    assert_at(table, key, place_at(4, 1));
+    ck_assert_int_eq(blob_table_evict(table, key, &use), BLOB_EVICT_GONE);
+    ck_assert_uint_eq(blob_table_count(table), 1);
+    blob_table_free(table);
+}
+END_TEST
+
+START_TEST(table_replaces_only_what_lies_where_it_was_and_clears_only_the_touch_that_was_seen)
+{
+    struct blob_table *table = new_table();
+    const struct blob_key key = key_number(8);
+    struct blob_use use;
+    blob_table_set_minute(table, 10);
+    put(table, key, place_at(3, 5));
+    ck_assert(!blob_table_replace(table, key, place_at(3, 6), place_at(9, 9), 0));
+    ck_assert(!blob_table_replace(table, key_number(9), place_at(3, 5), place_at(9, 9), 0));
+    assert_at(table, key, place_at(3, 5));
+
+    blob_table_touch(table, key);
+    ck_assert(blob_table_look(table, key, &use));
+    blob_table_set_minute(table, 12);
+    blob_table_touch(table, key); /* later than what was seen */
+    ck_assert(blob_table_replace(table, key, place_at(3, 5), place_at(4, 5), use.touch));
+    ck_assert(blob_table_look(table, key, &use));
+    ck_assert(use.touched && use.place.segment == 4);
+    ck_assert(blob_table_replace(table, key, place_at(4, 5), place_at(5, 5), 0));
+    ck_assert(blob_table_look(table, key, &use));
+    ck_assert(use.touched);
+    ck_assert(blob_table_replace(table, key, place_at(5, 5), place_at(6, 5), use.touch));
+    ck_assert(blob_table_look(table, key, &use));
+    ck_assert(!use.touched);
+    ck_assert_uint_eq(use.place.segment, 6);
+    blob_table_free(table);
+}
+END_TEST
+
+START_TEST(table_forgets_and_touches_by_segment)
+{
+    enum { KEYS = 3000 };
+    struct blob_table *table = new_table();
+    const uint8_t segments[] = {0x08, 0x01}; /* 3 and 8 */
+    struct blob_use use;
+    blob_table_set_minute(table, 100);
+    for (uint64_t i = 0; i < KEYS; i++)
+        put(table, key_number(i + 1), place_at(1 + i % 10, i));
+    blob_table_touch_segments(table, segments, 16, 30);
+    for (uint64_t i = 0; i < KEYS; i++) {
+        ck_assert(blob_table_look(table, key_number(i + 1), &use));
+        ck_assert_int_eq(use.touched, 1 + i % 10 == 3 || 1 + i % 10 == 8);
+        ck_assert(!use.touched || use.idle_minutes == 30);
+    }
+    /* Longer ago than the count of minutes goes back. */
+    blob_table_touch_segments(table, segments, 8, 200);
+    ck_assert(blob_table_look(table, key_number(3), &use));
+    ck_assert_uint_eq(use.idle_minutes, 200);
+    ck_assert_uint_eq(blob_table_forget_segment(table, 4), KEYS / 10);
+    ck_assert_uint_eq(blob_table_forget_segment(table, 4), 0);
+    ck_assert_uint_eq(blob_table_count(table), KEYS / 10 * 9);
+    for (uint64_t i = 0; i < KEYS; i++)
+        ck_assert_int_eq(blob_table_look(table, key_number(i + 1), &use), 1 + i % 10 != 4);
+    blob_table_free(table);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("blob_table");
@@ -544,6 +635,10 @@ int main(void)
     tcase_add_test(tcase, table_survives_that_memory_is_used_up);
     tcase_add_test(tcase, table_is_refused_when_there_is_no_memory_for_it);
     tcase_add_test(tcase, table_is_used_by_threads_at_once);
+    tcase_add_test(tcase, table_evicts_only_what_was_not_used_since_it_was_looked_at);
+    tcase_add_test(
+        tcase, table_replaces_only_what_lies_where_it_was_and_clears_only_the_touch_that_was_seen);
+    tcase_add_test(tcase, table_forgets_and_touches_by_segment);
     suite_add_tcase(suite, tcase);
     return test_run(suite);
 }
