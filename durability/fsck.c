@@ -31,8 +31,8 @@ struct fsck {
     size_t range_count;
     struct segment_check *check; /* while a segment is gone through */
     struct blob_table
-        *started;    /* owned: what a start would have, by the index and the log behind it */
-    uint64_t lowest; /* segment */
+        *started; /* owned: what a start would have, by the index and the log behind it */
+    uint64_t lowest[LANE_COUNT]; /* segment of each lane; 0: it has none */
     uint64_t stale, elsewhere;
 };
 
@@ -531,10 +531,12 @@ static void check_order(struct fsck *fsck)
     struct status ignored;
     if (!segment_set_numbers(fsck->store->segments, &numbers, &count, &ignored))
         return;
-    fsck->lowest = count > 0 ? numbers[0] : 0;
+    memset(fsck->lowest, 0, sizeof(fsck->lowest));
     for (size_t i = 0; i < count; i++) {
         struct segment *segment = segment_set_pin(fsck->store->segments, numbers[i]);
         uint64_t *next = &next_seq[segment->lane];
+        if (fsck->lowest[segment->lane] == 0)
+            fsck->lowest[segment->lane] = numbers[i];
         if (*next != 0 && segment->first_seq > *next) {
             const struct fsck_finding finding = {
                 .what = "segment",
@@ -618,7 +620,9 @@ static bool judge_entry(void *argument, const struct index_entry *entry, struct 
         fsck->summary->index_entries++;
         return true;
     }
-    if (entry->place.segment < fsck->lowest) {
+    /* Each lane is evicted from its oldest segment on. */
+    const uint64_t lowest = fsck->lowest[entry->kind == RECORD_MANIFEST ? LANE_LARGE : LANE_SMALL];
+    if (lowest == 0 || entry->place.segment < lowest) {
         fsck->stale++;
         return true;
     }
