@@ -30,6 +30,7 @@
     X(index_after_batch, "the batch is in RocksDB's memory, nothing is flushed")                   \
     X(recovery_before_publish, "records were read back, the index on disk lacks them")             \
     X(recovery_after_publish, "the index has them, the torn tail is not sealed")                   \
+    X(recovery_before_load, "the store serves, the index in memory lacks what is on disk alone")   \
     X(upload_after_chunk, "a chunk of an upload is in the page cache, the upload is not finished")
 
 enum failpoint {

@@ -50,6 +50,10 @@
       "Failures of the index on disk; it is caught up from the segments later.")                   \
     X(INDEX_QUEUE, "varve_index_queue_entries", "", GAUGE,                                         \
       "Entries that wait for the index on disk.")                                                  \
+    X(INDEX_LOADING, "varve_index_loading", "", GAUGE,                                             \
+      "1 while the index in memory is being loaded from the one on disk.")                         \
+    X(INDEX_LOADED, "varve_index_loaded_entries", "", GAUGE,                                       \
+      "Entries read from the index on disk since the start, to load the one in memory.")           \
     X(PENDING_SEQ_SMALL, "varve_pending_seq", "lane=\"small\"", GAUGE,                             \
       "Sequence number of the last record appended.")                                              \
     X(PENDING_SEQ_LARGE, "varve_pending_seq", "lane=\"large\"", GAUGE,                             \

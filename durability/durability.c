@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "durability/evictor.h"
@@ -178,12 +179,10 @@ static void log_report(const struct store *store, const struct recovery_report *
     struct log_text text;
     log_event(LOG_LEVEL_INFO, "store_open",
               "data=%s segments=%zu entries=%" PRIu64 " recovered_records=%" PRIu64
-              " tails_cut=%" PRIu64 " entries_dropped=%" PRIu64 " entries_evicted=%" PRIu64
-              " index_rebuilt=%d duration_ms=%" PRId64,
+              " tails_cut=%" PRIu64 " index_loading=%d index_rebuilt=%d duration_ms=%" PRId64,
               log_quote(&text, store->directory), segment_set_count(store->segments),
-              report->entries, report->records_recovered, report->tails_cut,
-              report->entries_dropped, report->entries_evicted, report->index_rebuilt,
-              report->duration_ns / NS_PER_MS);
+              report->entries, report->records_recovered, report->tails_cut, report->index_loading,
+              report->index_rebuilt, report->duration_ns / NS_PER_MS);
 }
 
 /* In the order of the data: what is submitted is committed, then acknowledged, then indexed. Takes half-opened objects. */
@@ -258,6 +257,7 @@ static void run_ack(void *argument)
 static void run_index(void *argument)
 {
     struct indexer *indexer = argument;
+    FAILPOINT(recovery_before_load);
     while (indexer_wait(indexer)) {
         while (indexer_round(indexer)) {
         }

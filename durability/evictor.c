@@ -126,6 +126,9 @@ bool evictor_waits_for_readers(struct evictor *evictor)
 bool evictor_is_needed(struct evictor *evictor)
 {
     struct store *store = evictor->config.store;
+    /* What lives in a segment is known once the index is in memory: a matter of seconds. */
+    if (blob_table_is_loading(store->table))
+        return false;
     if (!space_is_bounded(&store->space) || is_stopping(evictor))
         return false;
     int64_t wanted = 0;

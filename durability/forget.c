@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "store/find.h"
 
 static void log_forget(const struct forget *forget);
 static void submit(struct store *store, struct commit *small_lane, const struct forget *forget);
@@ -18,7 +19,13 @@ void forget_entry(struct store *store, struct commit *small_lane, const struct f
         forget->kind == RECORD_ACTION
             ? blob_table_action_key(store->table, &forget->digest, forget->instance)
             : blob_table_blob_key(store->table, &forget->digest);
-    if (!blob_table_remove(store->table, key, forget->place))
+    /* In memory first, if it is still being loaded: what is removed there does not come back. */
+    struct place found;
+    const bool is_there =
+        forget->kind == RECORD_ACTION
+            ? store_find_action(store, &forget->digest, forget->instance, FIND_ONLY, &found)
+            : store_find_blob(store, &forget->digest, FIND_ONLY, &found);
+    if (!is_there || !blob_table_remove(store->table, key, forget->place))
         return; /* somebody else was first, or it has been written anew */
     metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
     if (forget->reason != FORGET_EVICTED)

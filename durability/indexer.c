@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "durability/index_batch.h"
 #include "durability/replay.h"
+#include "store/evict_plan.h"
+#include "store/find.h"
 
 /* How often the index on disk is flushed, so that a start reads little; and how soon a broken one is opened again. */
 #define FLUSH_EVERY_NS (30 * NS_PER_S)
@@ -15,6 +17,9 @@
 
 /* Entries that one batch brings in. */
 enum { BATCH_ENTRIES_MAX = 65536 };
+
+/* Entries that are loaded between two looks at the queue: some 10 ms. */
+enum { LOAD_STEP_ENTRIES = 32768 };
 
 /* What one round of commit posted. Entries' instances point into text. */
 struct block {
@@ -40,8 +45,14 @@ struct indexer {
     /* The indexer thread's. */
     struct index *index; /* owned; NULL while it is broken */
     struct index_checkpoint checkpoint;
-    bool behind; /* the index lacks durable records that are not queued: catch up first */
-    bool dirty;  /* written since the last flush */
+    bool behind;  /* the index lacks durable records that are not queued: catch up first */
+    bool dirty;   /* written since the last flush */
+    bool loading; /* the index in memory is not complete yet */
+    struct index_cursor *cursor; /* owned; how far it is loaded; NULL: not begun */
+    size_t load_step;            /* entries a round */
+    uint64_t loaded;             /* entries so far */
+    uint64_t evicted, dropped; /* of those: the segment is gone; it is there, their bytes are not */
+    int64_t load_began_ns;
     int64_t flush_at_ns;
     int64_t reopen_at_ns;
     enum status_code lost_code;  /* why it was lost last */
@@ -62,6 +73,12 @@ static bool write_blocks(struct indexer *indexer, struct block *blocks, struct s
 static void free_blocks(struct block *blocks);
 static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *status);
 static void mark_dead_segments(struct indexer *indexer);
+static bool load_some(struct indexer *indexer, bool *more, struct status *status);
+static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
+static void end_load(struct indexer *indexer);
+static void load_from_segments(struct indexer *indexer);
+static bool apply_beside(void *argument, const struct index_entry *entry, struct status *status);
+static void close_index(struct indexer *indexer);
 static void lose_index(struct indexer *indexer, const struct status *why);
 static bool regain_index(struct indexer *indexer);
 static void drop_caught_up(struct indexer *indexer);
@@ -93,6 +110,10 @@ bool indexer_new(struct store *store,
     made->scratch = scratch;
     made->index = index;
     made->behind = index == NULL;
+    made->loading = blob_table_is_loading(store->table);
+    cold_index_promise(&store->cold, made->loading);
+    made->load_step = LOAD_STEP_ENTRIES;
+    made->load_began_ns = clock_monotonic_ns(store->clock);
     made->flush_at_ns = clock_monotonic_ns(store->clock) + FLUSH_EVERY_NS;
     made->reopen_at_ns = clock_monotonic_ns(store->clock) + REOPEN_AFTER_NS;
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
@@ -107,7 +128,7 @@ void indexer_free(struct indexer *indexer)
 {
     if (indexer == NULL)
         return;
-    index_close(indexer->index);
+    close_index(indexer);
     free_blocks(indexer->first);
     condition_destroy(&indexer->posted);
     lock_destroy(&indexer->lock);
@@ -177,11 +198,90 @@ bool indexer_round(struct indexer *indexer)
     free_blocks(blocks);
     const bool rotated = small != indexer->checkpoint.lanes[LANE_SMALL].place.segment ||
                          large != indexer->checkpoint.lanes[LANE_LARGE].place.segment;
-    if (!written || !flush_if_due(indexer, rotated, &status)) {
+    bool more = false;
+    if (!written || !flush_if_due(indexer, rotated, &status) ||
+        !load_some(indexer, &more, &status)) {
         lose_index(indexer, &status);
         return false;
     }
-    return any;
+    return any || more;
+}
+
+/* *more: there is more to load. A stop does not wait for it. */
+static bool load_some(struct indexer *indexer, bool *more, struct status *status)
+{
+    if (!indexer->loading)
+        return true;
+    lock_acquire(&indexer->lock);
+    const bool stopping = indexer->stopping;
+    lock_release(&indexer->lock);
+    if (stopping)
+        return true;
+    if (indexer->cursor == NULL) {
+        indexer->loaded = 0;
+        indexer->evicted = 0;
+        indexer->dropped = 0;
+        if (!index_cursor_open(indexer->index, &indexer->cursor, status))
+            return false;
+    }
+    if (!index_cursor_read(indexer->cursor, indexer->load_step, load_entry, indexer, more, status))
+        return false;
+    metrics_set(indexer->store->metrics, METRIC_INDEX_LOADED, (int64_t)indexer->loaded);
+    if (!*more)
+        end_load(indexer);
+    return true;
+}
+
+static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
+{
+    struct indexer *indexer = argument;
+    struct store *store = indexer->store;
+    const struct blob_key key =
+        entry->kind == RECORD_ACTION
+            ? blob_table_action_key(store->table, &entry->digest, entry->instance)
+            : blob_table_blob_key(store->table, &entry->digest);
+    indexer->loaded++;
+    switch (store_look_at(store, entry)) {
+    case RECORD_THERE:
+        return blob_table_load(store->table, key, entry->place, status);
+    case RECORD_EVICTED: /* RocksDB drops it some time */
+        indexer->evicted++;
+        break;
+    case RECORD_LOST:
+        indexer->dropped++;
+        break;
+    }
+    return true;
+}
+
+/* Everything is in memory: nobody asks the index on disk any more. */
+static void end_load(struct indexer *indexer)
+{
+    struct store *store = indexer->store;
+    index_cursor_close(indexer->cursor);
+    indexer->cursor = NULL;
+    indexer->loading = false;
+    if (store->younger != NULL)
+        blob_table_touch_unused(store->table, store->younger, store->younger_bits,
+                                evict_vouch_minutes(store->vouch_ns));
+    blob_table_end_load(store->table);
+    cold_index_set(&store->cold, NULL);
+    cold_index_promise(&store->cold, false);
+    metrics_set(store->metrics, METRIC_INDEX_LOADING, 0);
+    metrics_add(store->metrics, METRIC_RECOVERY_ENTRIES_DROPPED, (int64_t)indexer->dropped);
+    log_event(LOG_LEVEL_INFO, "index_loaded",
+              "entries=%" PRIu64 " entries_evicted=%" PRIu64 " duration_ms=%" PRId64,
+              indexer->loaded - indexer->dropped - indexer->evicted, indexer->evicted,
+              (clock_monotonic_ns(store->clock) - indexer->load_began_ns) / NS_PER_MS);
+    if (indexer->dropped > 0)
+        log_event(LOG_LEVEL_WARN, "index_entries_dropped",
+                  "entries=%" PRIu64 " reason=\"their segments are cut short\"", indexer->dropped);
+}
+
+void indexer_set_load_step(struct indexer *indexer, size_t entries)
+{
+    ASSERT(entries > 0);
+    indexer->load_step = entries;
 }
 
 /* As many blocks as fit into one batch. */
@@ -280,11 +380,72 @@ static void lose_index(struct indexer *indexer, const struct status *why)
     log_event(LOG_LEVEL_ERROR, "index_lost", "reason=%s retry_after_s=%d",
               log_quote(&text, why->message), (int)(REOPEN_AFTER_NS / NS_PER_S));
     metrics_add(indexer->store->metrics, METRIC_INDEX_FAILURES, 1);
-    index_close(indexer->index);
-    indexer->index = NULL;
+    close_index(indexer);
+    if (indexer->loading)
+        load_from_segments(indexer);
     indexer->behind = true;
     indexer->lost_code = why->code;
     indexer->reopen_at_ns = clock_monotonic_ns(indexer->store->clock) + REOPEN_AFTER_NS;
+}
+
+/*
+ * What is in memory by now stays, and who looks for what is not waits. The log is read in its order into a table beside, whose
+ * entries then come as those of the index would have.
+ */
+static void load_from_segments(struct indexer *indexer)
+{
+    struct store *store = indexer->store;
+    struct blob_table *beside = NULL;
+    struct status status;
+    struct log_text text;
+    bool ok = blob_table_new_beside(store->table, &beside, &status);
+    /* The large lane first: a FORGET, always in the small one, may name a record of either. */
+    for (size_t i = LANE_COUNT; ok && i > 0; i--) {
+        const struct segment_log_position to = segment_log_synced_position(store->logs[i - 1]);
+        struct replay replay = {
+            .store = store,
+            .lane = (enum lane)(i - 1),
+            .to = &to,
+            .each = apply_beside,
+            .argument = beside,
+        };
+        ok = replay_run(&replay, &status);
+        replay_destroy(&replay);
+    }
+    ok = ok && blob_table_load_from(store->table, beside, &status);
+    if (ok)
+        indexer->loaded = blob_table_count(beside);
+    blob_table_free(beside);
+    if (ok) {
+        indexer->evicted = 0;
+        indexer->dropped = 0;
+        end_load(indexer);
+        return;
+    }
+    /* Tried again once there is an index again; until then what is not in memory is missing. */
+    log_event(LOG_LEVEL_ERROR, "index_not_loaded", "reason=%s", log_quote(&text, status.message));
+    cold_index_promise(&store->cold, false);
+}
+
+static bool apply_beside(void *argument, const struct index_entry *entry, struct status *status)
+{
+    struct blob_table *beside = argument;
+    const struct blob_key key = entry->kind == RECORD_ACTION
+                                    ? blob_table_action_key(beside, &entry->digest, entry->instance)
+                                    : blob_table_blob_key(beside, &entry->digest);
+    if (!entry->forget)
+        return blob_table_put(beside, key, entry->place, status);
+    blob_table_remove(beside, key, entry->place);
+    return true;
+}
+
+static void close_index(struct indexer *indexer)
+{
+    index_cursor_close(indexer->cursor);
+    indexer->cursor = NULL;
+    cold_index_set(&indexer->store->cold, NULL);
+    index_close(indexer->index);
+    indexer->index = NULL;
 }
 
 /* True when the index is open and lacks nothing but what is queued. */
@@ -313,6 +474,10 @@ static bool regain_index(struct indexer *indexer)
     }
     drop_caught_up(indexer);
     indexer->behind = false;
+    if (indexer->loading) {
+        cold_index_set(&indexer->store->cold, indexer->index);
+        cold_index_promise(&indexer->store->cold, true);
+    }
     log_event(LOG_LEVEL_INFO, "index_regained", "small_seq=%" PRIu64 " large_seq=%" PRIu64,
               indexer->checkpoint.lanes[LANE_SMALL].seq, indexer->checkpoint.lanes[LANE_LARGE].seq);
     return true;
@@ -416,4 +581,5 @@ void indexer_stop(struct indexer *indexer)
     indexer->stopping = true;
     condition_broadcast(&indexer->posted);
     lock_release(&indexer->lock);
+    cold_index_promise(&indexer->store->cold, false);
 }

@@ -2,6 +2,8 @@
 /*
  * Brings durable entries into the index on disk, behind the acknowledgement, in batches with their checkpoint. When the disk is
  * full or RocksDB fails it lets the entries go, says so once, and catches up from the segments later: the segments are the truth.
+ *
+ * After a start it loads the index in memory from the one on disk, a piece a round, if recovery has left that to it.
  */
 #ifndef VARVE_DURABILITY_INDEXER_H
 #define VARVE_DURABILITY_INDEXER_H
@@ -26,7 +28,10 @@ void indexer_post(struct indexer *indexer,
                   size_t count,
                   const struct segment_log_position *position);
 
-/* One batch; false if nothing was queued and nothing is due. Flushes every 30 s and after a rotation. */
+/* Entries that one round loads; for tests, which look at it half loaded. */
+void indexer_set_load_step(struct indexer *indexer, size_t entries);
+
+/* One batch; false if nothing was queued, nothing is due and nothing is to be loaded. Flushes every 30 s and after a rotation. */
 bool indexer_round(struct indexer *indexer);
 /* Blocks until there is something to do (also by time), or indexer_stop() was called and nothing is left (then false). */
 bool indexer_wait(struct indexer *indexer);

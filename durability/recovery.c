@@ -9,7 +9,7 @@
 #include "durability/index_batch.h"
 #include "durability/replay.h"
 #include "store/evict_plan.h"
-#include "store/manifest.h"
+#include "store/find.h"
 
 struct recovery {
     struct store *store; /* borrowed */
@@ -17,23 +17,24 @@ struct recovery {
     struct index_checkpoint checkpoint;
     struct recovery_report *report;
     struct index_batch batch;
-    bool
-        chunks_lost; /* a segment of the large lane is short or missing: manifests are read before they are believed */
-    uint64_t oldest_large; /* number of the large lane's oldest segment */
+    bool unreadable; /* the index could not even be read: start again from the segments alone */
 };
 
 static bool open_index(struct recovery *recovery, const char *path, struct status *status);
 static void rebuild_index(struct recovery *recovery, const char *path, const struct status *why);
-static bool look_for_lost_chunks(struct recovery *recovery, struct status *status);
+static bool look_for_lost_chunks(struct store *store, struct status *status);
+static bool load_now(struct recovery *recovery, struct status *status);
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
-static bool entry_has_bytes(struct recovery *recovery, const struct index_entry *entry);
-static bool entry_has_chunks(struct recovery *recovery, const struct index_entry *entry);
+static bool replay_lanes(struct recovery *recovery,
+                         struct replay replays[LANE_COUNT],
+                         struct status *status);
 static bool replay_lane(struct recovery *recovery,
                         enum lane lane,
                         struct replay *replay,
                         struct status *status);
 static bool replay_entry(void *argument, const struct index_entry *entry, struct status *status);
-static bool apply_to_table(struct store *store,
+static struct blob_key key_of(const struct store *store, const struct index_entry *entry);
+static bool apply_to_table(struct recovery *recovery,
                            const struct index_entry *entry,
                            struct status *status);
 static void write_batch(struct recovery *recovery);
@@ -56,16 +57,22 @@ bool recovery_run(struct store *store,
     struct recovery recovery = {.store = store, .report = report};
     struct replay replays[LANE_COUNT] = {0};
     bool ok = index_batch_init(&recovery.batch, status);
-    ok = ok && look_for_lost_chunks(&recovery, status) && open_index(&recovery, index_path, status);
-    /* The large lane first: a FORGET, always in the small one, may name a record of either. */
-    ok = ok && replay_lane(&recovery, LANE_LARGE, &replays[LANE_LARGE], status) &&
-         replay_lane(&recovery, LANE_SMALL, &replays[LANE_SMALL], status);
-    if (ok) {
-        FAILPOINT(recovery_before_publish);
+    ok = ok && look_for_lost_chunks(store, status) && open_index(&recovery, index_path, status) &&
+         replay_lanes(&recovery, replays, status);
+    if (ok && recovery.unreadable) {
+        /* Everything is in the segments; what the table has by now is from there too. */
+        struct status why;
         for (size_t lane = 0; lane < LANE_COUNT; lane++)
-            recovery.checkpoint.lanes[lane] = replays[lane].end;
-        write_batch(&recovery);
-        FAILPOINT(recovery_after_publish);
+            replay_destroy(&replays[lane]);
+        blob_table_end_load(store->table);
+        cold_index_set(&store->cold, NULL);
+        index_close(recovery.index);
+        recovery.index = NULL;
+        recovery.checkpoint = (struct index_checkpoint){0};
+        *report = (struct recovery_report){0};
+        status_fail(&why, STATUS_DATA_LOSS, "the index on disk cannot be read");
+        rebuild_index(&recovery, index_path, &why);
+        ok = replay_lanes(&recovery, replays, status);
     }
     for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
         ok = ok && open_lane(&recovery, lane, &replays[lane], status);
@@ -73,38 +80,58 @@ bool recovery_run(struct store *store,
         replay_destroy(&replays[lane]);
     index_batch_destroy(&recovery.batch);
     if (!ok) {
+        cold_index_set(&store->cold, NULL);
         index_close(recovery.index);
         status_prefix(status, "recovery");
         return false;
     }
     look_at_segments(store);
     report->entries = blob_table_count(store->table);
+    report->index_loading = blob_table_is_loading(store->table);
     report->duration_ns = clock_monotonic_ns(store->clock) - began_ns;
     metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)report->entries);
     metrics_add(store->metrics, METRIC_RECOVERED_RECORDS, (int64_t)report->records_recovered);
     metrics_add(store->metrics, METRIC_RECOVERY_TAILS_CUT, (int64_t)report->tails_cut);
-    metrics_add(store->metrics, METRIC_RECOVERY_ENTRIES_DROPPED, (int64_t)report->entries_dropped);
+    metrics_set(store->metrics, METRIC_INDEX_LOADING, report->index_loading);
     *index = recovery.index;
     return true;
 }
 
-/* Opens the index on disk and loads the one in memory from it. An index that refuses is made anew from the segments. */
+static bool replay_lanes(struct recovery *recovery,
+                         struct replay replays[LANE_COUNT],
+                         struct status *status)
+{
+    /* The large lane first: a FORGET, always in the small one, may name a record of either. */
+    if (!replay_lane(recovery, LANE_LARGE, &replays[LANE_LARGE], status) ||
+        !replay_lane(recovery, LANE_SMALL, &replays[LANE_SMALL], status))
+        return false;
+    FAILPOINT(recovery_before_publish);
+    for (size_t lane = 0; lane < LANE_COUNT; lane++)
+        recovery->checkpoint.lanes[lane] = replays[lane].end;
+    write_batch(recovery);
+    FAILPOINT(recovery_after_publish);
+    return true;
+}
+
+/* An index that refuses is made anew from the segments. One that does not is loaded later, and asked until then. */
 static bool open_index(struct recovery *recovery, const char *path, struct status *status)
 {
+    struct store *store = recovery->store;
     struct status why;
     struct index_checkpoint checkpoint;
     if (index_open(path, &recovery->index, &why)) {
-        if (index_read_checkpoint(recovery->index, &checkpoint, &why) &&
-            index_iterate(recovery->index, load_entry, recovery, &why)) {
+        if (index_read_checkpoint(recovery->index, &checkpoint, &why)) {
             recovery->checkpoint = checkpoint;
+            bool is_empty = true;
             for (size_t lane = 0; lane < LANE_COUNT; lane++) {
-                if (checkpoint.lanes[lane].place.segment >= recovery->store->next_segment_number)
-                    recovery->store->next_segment_number = checkpoint.lanes[lane].place.segment + 1;
+                is_empty = is_empty && checkpoint.lanes[lane].place.segment == 0;
+                if (checkpoint.lanes[lane].place.segment >= store->next_segment_number)
+                    store->next_segment_number = checkpoint.lanes[lane].place.segment + 1;
             }
-            if (recovery->report->entries_dropped > 0)
-                log_event(LOG_LEVEL_WARN, "index_entries_dropped",
-                          "entries=%" PRIu64 " reason=\"their segments are cut short\"",
-                          recovery->report->entries_dropped);
+            if (!is_empty) {
+                blob_table_begin_load(store->table);
+                cold_index_set(&store->cold, recovery->index);
+            }
             return true;
         }
         index_close(recovery->index);
@@ -118,7 +145,6 @@ static bool open_index(struct recovery *recovery, const char *path, struct statu
         give_up_index(recovery, &why);
         return true;
     }
-    /* What was loaded so far may stand: every entry is checked against its record when it is read. */
     rebuild_index(recovery, path, &why);
     return true;
 }
@@ -139,8 +165,14 @@ static void rebuild_index(struct recovery *recovery, const char *path, const str
 static void give_up_index(struct recovery *recovery, const struct status *why)
 {
     struct log_text text;
+    struct status failure;
     log_event(LOG_LEVEL_ERROR, "index_unavailable", "reason=%s", log_quote(&text, why->message));
     metrics_add(recovery->store->metrics, METRIC_INDEX_FAILURES, 1);
+    if (blob_table_is_loading(recovery->store->table) && !load_now(recovery, &failure)) {
+        log_event(LOG_LEVEL_ERROR, "index_unavailable", "reason=%s",
+                  log_quote(&text, failure.message));
+        recovery->unreadable = true;
+    }
     index_close(recovery->index);
     recovery->index = NULL;
 }
@@ -149,9 +181,9 @@ static void give_up_index(struct recovery *recovery, const struct status *why)
  * The records of a lane are numbered without a gap, so that a segment that is gone, or that cannot be used, shows. Only that the
  * oldest ones are gone is as it should be: they were evicted.
  */
-static bool look_for_lost_chunks(struct recovery *recovery, struct status *status)
+static bool look_for_lost_chunks(struct store *store, struct status *status)
 {
-    struct segment_set *segments = recovery->store->segments;
+    struct segment_set *segments = store->segments;
     uint64_t *numbers = NULL;
     size_t count = 0;
     uint64_t next_seq = 0;
@@ -160,79 +192,59 @@ static bool look_for_lost_chunks(struct recovery *recovery, struct status *statu
     for (size_t i = 0; i < count; i++) {
         struct segment *segment = segment_set_pin(segments, numbers[i]);
         if (segment->lane == LANE_LARGE) {
-            if (recovery->oldest_large == 0)
-                recovery->oldest_large = numbers[i];
+            if (store->oldest_large == 0)
+                store->oldest_large = numbers[i];
             const bool follows =
                 next_seq == 0 || segment->first_seq == 0 || segment->first_seq == next_seq;
             if (segment->end_lost || !follows)
-                recovery->chunks_lost = true;
+                store->chunks_lost = true;
             /* An unsealed segment does not say where it ends. */
             next_seq = segment->sealed ? segment->last_seq + 1 : 0;
         }
         segment_set_unpin(segments, segment);
     }
     free(numbers);
-    if (recovery->chunks_lost)
+    if (store->chunks_lost)
         log_event(LOG_LEVEL_WARN, "segments_incomplete", "lane=%s reason=\"%s\"",
                   lane_name(LANE_LARGE),
                   "a segment is short or missing: large blobs are looked at one by one");
     return true;
 }
 
+/* Who can't be written may still be read. Afterwards nobody needs it; on false the segments have to be read. */
+static bool load_now(struct recovery *recovery, struct status *status)
+{
+    const bool ok = index_iterate(recovery->index, load_entry, recovery->store, status);
+    blob_table_end_load(recovery->store->table);
+    cold_index_set(&recovery->store->cold, NULL);
+    return ok;
+}
+
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
 {
-    struct recovery *recovery = argument;
-    return !entry_has_bytes(recovery, entry) || !entry_has_chunks(recovery, entry) ||
-           apply_to_table(recovery->store, entry, status);
+    struct store *store = argument;
+    return store_look_at(store, entry) != RECORD_THERE ||
+           blob_table_load(store->table, key_of(store, entry), entry->place, status);
 }
 
-static bool entry_has_bytes(struct recovery *recovery, const struct index_entry *entry)
+static struct blob_key key_of(const struct store *store, const struct index_entry *entry)
 {
-    struct segment *segment = segment_set_pin(recovery->store->segments, entry->place.segment);
-    const bool there =
-        segment != NULL &&
-        entry->place.offset + RECORD_HEADER_BYTES + entry->payload_bytes <= segment->file_bytes;
-    recovery->report->entries_evicted += segment == NULL;
-    recovery->report->entries_dropped += segment != NULL && !there;
-    segment_set_unpin(recovery->store->segments, segment);
-    return there;
+    return entry->kind == RECORD_ACTION
+               ? blob_table_action_key(store->table, &entry->digest, entry->instance)
+               : blob_table_blob_key(store->table, &entry->digest);
 }
 
-/*
- * A blob whose MANIFEST is in the oldest segment may have chunks in one before, and that one may not have been evicted: then a
- * FORGET would have taken the entry out of the index.
- */
-static bool entry_has_chunks(struct recovery *recovery, const struct index_entry *entry)
-{
-    if (entry->kind != RECORD_MANIFEST ||
-        (!recovery->chunks_lost && entry->place.segment != recovery->oldest_large))
-        return true;
-    struct segment *segment = segment_set_pin(recovery->store->segments, entry->place.segment);
-    const size_t capacity = RECORD_HEADER_BYTES + (size_t)entry->payload_bytes;
-    uint8_t *memory = segment != NULL ? malloc(capacity) : NULL;
-    struct record_header header;
-    struct bytes payload;
-    struct status ignored;
-    const bool there = memory != NULL &&
-                       segment_read_record(segment, entry->place.offset, capacity, memory, capacity,
-                                           &header, &payload, &ignored) &&
-                       manifest_is_complete(recovery->store->segments, payload);
-    recovery->report->entries_dropped += !there;
-    free(memory);
-    segment_set_unpin(recovery->store->segments, segment);
-    return there;
-}
-
-static bool apply_to_table(struct store *store,
+static bool apply_to_table(struct recovery *recovery,
                            const struct index_entry *entry,
                            struct status *status)
 {
-    const struct blob_key key =
-        entry->kind == RECORD_ACTION
-            ? blob_table_action_key(store->table, &entry->digest, entry->instance)
-            : blob_table_blob_key(store->table, &entry->digest);
+    struct store *store = recovery->store;
+    const struct blob_key key = key_of(store, entry);
     if (!entry->forget)
         return blob_table_put(store->table, key, entry->place, status);
+    /* What it is about may be on disk alone: it is brought, so that its removal is remembered. */
+    if (blob_table_may_come(store->table, key) && !store_bring(store, key, entry))
+        recovery->unreadable = true;
     blob_table_remove(store->table, key, entry->place);
     return true;
 }
@@ -266,7 +278,7 @@ static bool replay_lane(struct recovery *recovery,
 static bool replay_entry(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct recovery *recovery = argument;
-    if (!apply_to_table(recovery->store, entry, status))
+    if (!apply_to_table(recovery, entry, status))
         return false;
     if (recovery->index == NULL)
         return true;
@@ -382,6 +394,7 @@ static void look_at_segments(struct store *store)
     if (younger != NULL)
         blob_table_touch_segments(store->table, younger, bits,
                                   evict_vouch_minutes(store->vouch_ns));
-    free(younger);
+    store->younger = younger; /* for what is still to be loaded */
+    store->younger_bits = bits;
     free(numbers);
 }

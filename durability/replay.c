@@ -104,6 +104,7 @@ void replay_destroy(struct replay *replay)
     free(replay->walked);
     free(replay->unsealed);
     free(replay->empty);
+    *replay = (struct replay){0};
 }
 
 static bool replay_segment(struct replay *replay, struct segment *segment, struct status *status)

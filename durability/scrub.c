@@ -259,7 +259,8 @@ bool scrub_wait(struct scrub *scrub)
 
 bool scrub_step(struct scrub *scrub)
 {
-    if (store_has_failed(scrub)) {
+    /* Whose records are in use is known once the index is in memory: a matter of seconds. */
+    if (store_has_failed(scrub) || blob_table_is_loading(scrub->config.store->table)) {
         scrub->next_ns = clock_monotonic_ns(scrub->config.store->clock) + NS_PER_S;
         return false;
     }

@@ -17,6 +17,7 @@
 #include "server/whole_blob.h"
 #include "server/zstd_blobs.h"
 #include "store/blob_reader.h"
+#include "store/find.h"
 
 /* Not worth a pooled buffer: copied into memory of their own length. */
 static const size_t copied_bytes_max = 64 * KIB;
@@ -146,8 +147,7 @@ static bool open_blob(struct server *server, struct read_state *read, struct sta
         return store_has_blob(server->store, digest) || not_there(digest, status);
     if (!blob_reader_open(server->store, digest, &read->reader, status)) {
         struct place place = {0};
-        const struct blob_key key = blob_table_blob_key(server->store->table, digest);
-        if (!blob_table_get(server->store->table, key, false, &place) &&
+        if (!store_find_blob(server->store, digest, FIND_ONLY, &place) &&
             status->code == STATUS_DATA_LOSS)
             return not_there(digest, status);
         return damaged(server, digest, place, status);

@@ -9,6 +9,7 @@
 #include "server/health.h"
 #include "server/methods.h"
 #include "server/server.h"
+#include "store/find.h"
 #include "store/segment_set.h"
 #include "varve/v1/varve.pb-c.h"
 
@@ -51,7 +52,7 @@ static bool locate(struct store *store,
         return true;
     }
     struct place at;
-    if (!blob_table_get(store->table, blob_table_blob_key(store->table, &digest), false, &at))
+    if (!store_find_blob(store, &digest, FIND_ONLY, &at))
         return true;
     struct segment *const segment = segment_set_pin(store->segments, at.segment);
     if (segment == NULL)

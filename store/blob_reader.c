@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "store/find.h"
+
 struct blob_reader {
     /* Set by blob_reader_open(), never changed. */
     struct store *store; /* borrowed */
@@ -27,10 +29,12 @@ enum found {
 /* Looks an entry up again when what it named has been evicted meanwhile. */
 struct lookup {
     struct store *store;
+    struct index_entry name;
     struct blob_key key;
     struct place place;
 };
 
+static void lookup_init(struct lookup *lookup, struct store *store, const struct index_entry *name);
 static bool look_up(struct lookup *lookup);
 static bool open_at(struct store *store,
                     const struct digest *digest,
@@ -47,7 +51,9 @@ static bool pin_segment(struct blob_reader *reader,
                         struct status *status);
 static struct segment *find_pinned(const struct blob_reader *reader, uint64_t number);
 static const struct manifest_chunk *find_chunk(const struct blob_reader *reader, uint64_t offset);
-static struct segment *pin_home(struct store *store, struct blob_key key, struct place *place);
+static struct segment *pin_home(struct store *store,
+                                const struct index_entry *name,
+                                struct place *place);
 static bool read_blob_record(struct segment *segment,
                              const struct digest *digest,
                              uint64_t offset,
@@ -78,16 +84,22 @@ bool blob_reader_open(struct store *store,
                       struct status *status)
 {
     *reader = NULL;
-    struct lookup lookup = {.store = store};
+    const struct index_entry name = {.kind = RECORD_BLOB, .digest = *digest};
+    struct lookup lookup;
+    lookup_init(&lookup, store, &name);
     if (digest_is_empty_blob(digest))
         return blob_reader_open_at(store, digest, lookup.place, reader, status);
-    lookup.key = blob_table_blob_key(store->table, digest);
     enum found found = FOUND_GONE;
     while (found == FOUND_GONE && look_up(&lookup)) {
         if (!open_at(store, digest, lookup.place, reader, &found, status))
             return false;
     }
     return true;
+}
+
+static void lookup_init(struct lookup *lookup, struct store *store, const struct index_entry *name)
+{
+    *lookup = (struct lookup){.store = store, .name = *name, .key = store_key_of(store, name)};
 }
 
 /*
@@ -98,7 +110,7 @@ static bool look_up(struct lookup *lookup)
 {
     const struct place last = lookup->place;
     struct blob_table *table = lookup->store->table;
-    if (!blob_table_get(table, lookup->key, true, &lookup->place))
+    if (!store_find(lookup->store, &lookup->name, FIND_AND_TOUCH, &lookup->place))
         return false;
     if (place_pack(lookup->place) != place_pack(last))
         return true;
@@ -378,7 +390,8 @@ bool blob_read_small(struct store *store,
     *data = bytes_of(buffer, 0);
     if (*found)
         return true;
-    struct segment *segment = pin_home(store, blob_table_blob_key(store->table, digest), place);
+    const struct index_entry name = {.kind = RECORD_BLOB, .digest = *digest};
+    struct segment *segment = pin_home(store, &name, place);
     if (segment == NULL)
         return true;
     bool other = false;
@@ -394,9 +407,12 @@ bool blob_read_small(struct store *store,
 }
 
 /* Pins the segment that an entry lies in; NULL when there is no such entry. */
-static struct segment *pin_home(struct store *store, struct blob_key key, struct place *place)
+static struct segment *pin_home(struct store *store,
+                                const struct index_entry *name,
+                                struct place *place)
 {
-    struct lookup lookup = {.store = store, .key = key};
+    struct lookup lookup;
+    lookup_init(&lookup, store, name);
     struct segment *segment = NULL;
     while (segment == NULL && look_up(&lookup)) {
         *place = lookup.place;
@@ -421,7 +437,7 @@ bool blob_read_whole(struct store *store,
     struct blob_reader *reader = NULL;
     /* First, for whoever has to forget it: a blob that is damaged cannot be opened. */
     if (!digest_is_empty_blob(digest))
-        blob_table_get(store->table, blob_table_blob_key(store->table, digest), false, place);
+        store_find_blob(store, digest, FIND_ONLY, place);
     if (!blob_reader_open(store, digest, &reader, status))
         return false;
     if (reader == NULL)
@@ -464,8 +480,9 @@ bool action_read(struct store *store,
                  struct status *status)
 {
     *memory = NULL;
-    struct segment *segment =
-        pin_home(store, blob_table_action_key(store->table, action, instance), place);
+    const struct index_entry name = {
+        .kind = RECORD_ACTION, .digest = *action, .instance = instance};
+    struct segment *segment = pin_home(store, &name, place);
     if (segment == NULL)
         return true;
     struct record_header header;

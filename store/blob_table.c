@@ -6,6 +6,8 @@
  *   live    its segment is at least the lowest live one
  *   stale   its segment is below that: evicted, or removed (then its place is 0); a probe goes past
  *           it, a put may take it
+ *   removed while the table is being loaded: as stale, but kept for its fingerprint until the load
+ *           is over; its place is one that no record has
  * There is at most one slot of a fingerprint, live or stale. Stale slots vanish when the shard is
  * laid out afresh.
  */
@@ -31,6 +33,8 @@ enum {
 };
 #define HUGE_PAGE_BYTES (2 * MIB)
 #define PLACE_MASK ((UINT64_C(1) << PLACE_BITS) - 1)
+/* The place, packed, of what was removed while the table is being loaded: no segment is 0. */
+#define REMOVED_IN_LOAD UINT64_C(1)
 /* The minute of the last touch is kept modulo this, plus 1: after 45 days without eviction ages repeat. */
 #define TOUCH_MINUTES UINT64_C(65535)
 
@@ -57,6 +61,7 @@ struct blob_table {
 
     _Atomic uint64_t min_segment; /* the lowest live one, from 1; only grows */
     _Atomic uint64_t touch;       /* what a touch puts above the place */
+    _Atomic bool loading;         /* looked at under a shard's lock by whoever adds or removes */
     struct shard shards[SHARDS];
 };
 
@@ -68,19 +73,22 @@ static inline void hash_digest(const struct blob_table *table,
                                uint8_t domain,
                                const struct digest *digest,
                                struct siphash *siphash);
-static bool put_locked(struct shard *shard,
+static bool put_locked(const struct blob_table *table,
+                       struct shard *shard,
                        uint64_t fingerprint,
                        uint64_t value,
-                       uint64_t min_segment,
                        struct status *status) REQUIRES(shard->lock);
 static void set_locked(struct shard *shard, struct slot *slot, uint64_t fingerprint, uint64_t value)
     REQUIRES(shard->lock);
-static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct status *status)
-    REQUIRES(shard->lock);
-static size_t copy_live_locked(const struct shard *shard,
-                               uint64_t min_segment,
+static bool lay_out_locked(const struct blob_table *table,
+                           struct shard *shard,
+                           struct status *status) REQUIRES(shard->lock);
+static size_t copy_kept_locked(const struct blob_table *table,
+                               const struct shard *shard,
                                struct slot *to,
                                size_t capacity) REQUIRES(shard->lock);
+static size_t count_kept_locked(const struct blob_table *table, const struct shard *shard)
+    REQUIRES(shard->lock);
 static size_t count_locked(const struct shard *shard, uint64_t min_segment) REQUIRES(shard->lock);
 static struct slot *find_live_locked(const struct shard *shard,
                                      uint64_t fingerprint,
@@ -119,6 +127,12 @@ static void touch_locked(struct slot *slot, uint64_t touch)
 static uint64_t segment_in(uint64_t value)
 {
     return place_unpack(value & PLACE_MASK).segment;
+}
+
+/* What a removed entry leaves in its slot. */
+static uint64_t removed_value(const struct blob_table *table)
+{
+    return blob_table_is_loading(table) ? REMOVED_IN_LOAD : 0;
 }
 
 /* Four fifths. */
@@ -259,16 +273,21 @@ bool blob_table_put(struct blob_table *table,
     ASSERT(place.offset < SEGMENT_BYTES_MAX && place.offset % RECORD_ALIGNMENT_BYTES == 0);
     struct shard *shard = shard_of(table, key.fingerprint);
     lock_acquire(&shard->lock);
-    const bool ok =
-        put_locked(shard, key.fingerprint, place_pack(place), min_segment_of(table), status);
+    const bool ok = put_locked(table, shard, key.fingerprint, place_pack(place), status);
     lock_release(&shard->lock);
     return ok;
 }
 
-static bool put_locked(struct shard *shard,
+static bool is_kept(const struct blob_table *table, uint64_t value)
+{
+    return segment_in(value) >= min_segment_of(table) ||
+           (value == REMOVED_IN_LOAD && blob_table_is_loading(table));
+}
+
+static bool put_locked(const struct blob_table *table,
+                       struct shard *shard,
                        uint64_t fingerprint,
                        uint64_t value,
-                       uint64_t min_segment,
                        struct status *status)
 {
     struct slot *slots = shard->slots;
@@ -284,14 +303,14 @@ static bool put_locked(struct shard *shard,
         slot = &slots[i];
         if (slot->fingerprint == fingerprint || slot->fingerprint == 0)
             break;
-        if (stale == NULL && segment_in(slot->value) < min_segment)
+        if (stale == NULL && !is_kept(table, slot->value))
             stale = slot;
     }
     if (slot->fingerprint == 0 && stale != NULL)
         slot = stale;
     if (slot->fingerprint == 0) {
         if (shard->used >= used_max(capacity)) {
-            if (!lay_out_locked(shard, min_segment, status))
+            if (!lay_out_locked(table, shard, status))
                 return false;
             slot = probe(shard->slots, shard->capacity, fingerprint);
         }
@@ -316,30 +335,35 @@ static void set_locked(struct shard *shard, struct slot *slot, uint64_t fingerpr
  * Copies what is live to a fresh array: of the same size if that leaves it half empty, else of
  * twice the size.
  */
-static bool lay_out_locked(struct shard *shard, uint64_t min_segment, struct status *status)
+static bool lay_out_locked(const struct blob_table *table,
+                           struct shard *shard,
+                           struct status *status)
 {
+    const uint64_t min_segment = min_segment_of(table);
     const size_t capacity = shard->capacity;
     const size_t live = count_locked(shard, min_segment);
-    const size_t wanted = live <= capacity / 2 ? capacity : capacity * 2;
+    const size_t kept = count_kept_locked(table, shard);
+    const size_t wanted = kept <= capacity / 2 ? capacity : capacity * 2;
     struct slot *slots = map_slots(wanted);
     if (slots == NULL)
         return status_fail(
             status, STATUS_RESOURCE_EXHAUSTED,
-            "no memory for the index in memory: a shard of %zu entries wants %zu bytes", live,
+            "no memory for the index in memory: a shard of %zu entries wants %zu bytes", kept,
             wanted * sizeof(*slots));
-    const size_t copied = copy_live_locked(shard, min_segment, slots, wanted);
-    ASSERT(copied == live && live < used_max(wanted));
+    const size_t copied = copy_kept_locked(table, shard, slots, wanted);
+    ASSERT(copied <= kept &&
+           kept < used_max(wanted)); /* the load may have ended, and marks be let go */
     unmap_slots(shard->slots, capacity);
     shard->slots = slots;
     shard->capacity = wanted;
-    shard->used = live;
+    shard->used = copied;
     shard->counted = live;
     shard->counted_from = min_segment;
     return true;
 }
 
-static size_t copy_live_locked(const struct shard *shard,
-                               uint64_t min_segment,
+static size_t copy_kept_locked(const struct blob_table *table,
+                               const struct shard *shard,
                                struct slot *to,
                                size_t capacity)
 {
@@ -347,12 +371,22 @@ static size_t copy_live_locked(const struct shard *shard,
     const size_t count = shard->capacity;
     size_t copied = 0;
     for (size_t i = 0; i < count; i++) {
-        if (segment_in(slots[i].value) < min_segment)
+        if (!is_kept(table, slots[i].value))
             continue;
         *probe(to, capacity, slots[i].fingerprint) = slots[i];
         copied++;
     }
     return copied;
+}
+
+static size_t count_kept_locked(const struct blob_table *table, const struct shard *shard)
+{
+    const struct slot *slots = shard->slots;
+    const size_t capacity = shard->capacity;
+    size_t count = 0;
+    for (size_t i = 0; i < capacity; i++)
+        count += is_kept(table, slots[i].value);
+    return count;
 }
 
 /* Empty and removed slots have segment 0, and min_segment is 1 or more. */
@@ -488,7 +522,7 @@ enum blob_evicted blob_table_evict(struct blob_table *table,
     if (slot != NULL && (value & PLACE_MASK) == place_pack(seen->place)) {
         result = value >> PLACE_BITS == seen->touch ? BLOB_EVICTED : BLOB_EVICT_USED;
         if (result == BLOB_EVICTED)
-            set_locked(shard, slot, slot->fingerprint, 0);
+            set_locked(shard, slot, slot->fingerprint, removed_value(table));
     }
     lock_release(&shard->lock);
     if (result == BLOB_EVICT_USED)
@@ -504,11 +538,9 @@ bool blob_table_restore(struct blob_table *table,
     struct shard *shard = shard_of(table, key.fingerprint);
     bool ok = true;
     lock_acquire(&shard->lock);
-    const uint64_t min_segment = min_segment_of(table);
-    if (find_live_locked(shard, key.fingerprint, min_segment) == NULL)
-        ok = put_locked(shard, key.fingerprint,
-                        place_pack(use->place) | (uint64_t)use->touch << PLACE_BITS, min_segment,
-                        status);
+    if (find_live_locked(shard, key.fingerprint, min_segment_of(table)) == NULL)
+        ok = put_locked(table, shard, key.fingerprint,
+                        place_pack(use->place) | (uint64_t)use->touch << PLACE_BITS, status);
     lock_release(&shard->lock);
     return ok;
 }
@@ -525,7 +557,7 @@ size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment)
         for (size_t at = 0; at < capacity; at++) {
             if (segment_in(slots[at].value) != segment)
                 continue;
-            set_locked(shard, &slots[at], slots[at].fingerprint, 0);
+            set_locked(shard, &slots[at], slots[at].fingerprint, removed_value(table));
             removed++;
         }
         lock_release(&shard->lock);
@@ -533,10 +565,13 @@ size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment)
     return removed;
 }
 
-void blob_table_touch_segments(struct blob_table *table,
-                               const uint8_t *segments,
-                               size_t bits,
-                               uint32_t idle_minutes)
+enum touched { TOUCHED_TOO, TOUCHED_STAY };
+
+static void touch_segments(struct blob_table *table,
+                           const uint8_t *segments,
+                           size_t bits,
+                           uint32_t idle_minutes,
+                           enum touched touched)
 {
     ASSERT(idle_minutes < TOUCH_MINUTES);
     const uint64_t now = (touch_now(table) >> PLACE_BITS) - 1;
@@ -548,11 +583,29 @@ void blob_table_touch_segments(struct blob_table *table,
         const size_t capacity = shard->capacity;
         for (size_t at = 0; at < capacity; at++) {
             const uint64_t segment = segment_in(slots[at].value);
+            if (touched == TOUCHED_STAY && (slots[at].value & ~PLACE_MASK) != 0)
+                continue;
             if (segment != 0 && segment < bits && (segments[segment / 8] >> segment % 8 & 1) != 0)
                 touch_locked(&slots[at], touch);
         }
         lock_release(&shard->lock);
     }
+}
+
+void blob_table_touch_segments(struct blob_table *table,
+                               const uint8_t *segments,
+                               size_t bits,
+                               uint32_t idle_minutes)
+{
+    touch_segments(table, segments, bits, idle_minutes, TOUCHED_TOO);
+}
+
+void blob_table_touch_unused(struct blob_table *table,
+                             const uint8_t *segments,
+                             size_t bits,
+                             uint32_t idle_minutes)
+{
+    touch_segments(table, segments, bits, idle_minutes, TOUCHED_STAY);
 }
 
 void blob_table_set_minute(struct blob_table *table, uint64_t minute)
@@ -595,7 +648,7 @@ bool blob_table_remove(struct blob_table *table, struct blob_key key, struct pla
     struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
     const bool is_there = slot != NULL && (slot->value & PLACE_MASK) == place_pack(place);
     if (is_there)
-        set_locked(shard, slot, slot->fingerprint, 0);
+        set_locked(shard, slot, slot->fingerprint, removed_value(table));
     lock_release(&shard->lock);
     return is_there;
 }
@@ -615,12 +668,87 @@ size_t blob_table_remove_between(struct blob_table *table,
             if (slot->fingerprint == 0 || place.segment != segment || place.offset < offset ||
                 place.offset >= end || segment < min_segment_of(table))
                 continue;
-            set_locked(shard, slot, slot->fingerprint, 0);
+            set_locked(shard, slot, slot->fingerprint, removed_value(table));
             removed++;
         }
         lock_release(&shard->lock);
     }
     return removed;
+}
+
+void blob_table_begin_load(struct blob_table *table)
+{
+    atomic_store(&table->loading, true);
+}
+
+/* Whoever was about to add an entry has done so, or sees that it is over. */
+void blob_table_end_load(struct blob_table *table)
+{
+    atomic_store(&table->loading, false);
+    for (size_t i = 0; i < SHARDS; i++) {
+        lock_acquire(&table->shards[i].lock);
+        lock_release(&table->shards[i].lock);
+    }
+}
+
+bool blob_table_is_loading(const struct blob_table *table)
+{
+    return atomic_load_explicit(&table->loading, memory_order_acquire);
+}
+
+bool blob_table_load(struct blob_table *table,
+                     struct blob_key key,
+                     struct place place,
+                     struct status *status)
+{
+    struct shard *shard = shard_of(table, key.fingerprint);
+    bool ok = true;
+    lock_acquire(&shard->lock);
+    const struct slot *slot = probe(shard->slots, shard->capacity, key.fingerprint);
+    if (blob_table_is_loading(table) &&
+        (slot->fingerprint == 0 || !is_kept(table, slot->value & PLACE_MASK)))
+        ok = put_locked(table, shard, key.fingerprint, place_pack(place), status);
+    lock_release(&shard->lock);
+    return ok;
+}
+
+bool blob_table_new_beside(const struct blob_table *other,
+                           struct blob_table **table,
+                           struct status *status)
+{
+    if (!blob_table_new(table, status))
+        return false;
+    (*table)->key = other->key;
+    return true;
+}
+
+/* Nobody else uses `from`. */
+bool blob_table_load_from(struct blob_table *table, struct blob_table *from, struct status *status)
+{
+    bool ok = true;
+    for (size_t s = 0; ok && s < SHARDS; s++) {
+        const struct slot *slots = from->shards[s].slots;
+        const size_t capacity = from->shards[s].capacity;
+        for (size_t i = 0; ok && i < capacity; i++) {
+            const uint64_t packed = slots[i].value & PLACE_MASK;
+            if (slots[i].fingerprint != 0 && segment_in(packed) >= min_segment_of(from))
+                ok = blob_table_load(table, (struct blob_key){.fingerprint = slots[i].fingerprint},
+                                     place_unpack(packed), status);
+        }
+    }
+    return ok;
+}
+
+bool blob_table_may_come(struct blob_table *table, struct blob_key key)
+{
+    if (!blob_table_is_loading(table))
+        return false;
+    struct shard *shard = shard_of(table, key.fingerprint);
+    lock_acquire(&shard->lock);
+    const struct slot *slot = probe(shard->slots, shard->capacity, key.fingerprint);
+    const bool may_come = slot->fingerprint == 0 || !is_kept(table, slot->value & PLACE_MASK);
+    lock_release(&shard->lock);
+    return may_come && blob_table_is_loading(table);
 }
 
 void blob_table_set_min_segment(struct blob_table *table, uint64_t segment)

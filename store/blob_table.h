@@ -47,6 +47,38 @@ void blob_table_get_many(struct blob_table *table,
                          size_t count,
                          bool *present);
 
+/*
+ * While a table is being loaded (from the index on disk, with others using it) entries may be
+ * missing that blob_table_load() will bring, and what is removed is remembered, so that it is not
+ * brought back. begin: before anybody else uses the table.
+ */
+void blob_table_begin_load(struct blob_table *table);
+void blob_table_end_load(struct blob_table *table);
+bool blob_table_is_loading(const struct blob_table *table);
+
+/*
+ * Adds the entry, untouched, unless its key has been put or removed since the load began, or the
+ * load is over. RESOURCE_EXHAUSTED as above.
+ */
+MUST_CHECK bool blob_table_load(struct blob_table *table,
+                                struct blob_key key,
+                                struct place place,
+                                struct status *status);
+
+/*
+ * An empty table whose keys are those of the other one; and all that it has brought into that one,
+ * as by blob_table_load().
+ */
+MUST_CHECK bool blob_table_new_beside(const struct blob_table *other,
+                                      struct blob_table **table,
+                                      struct status *status);
+MUST_CHECK bool blob_table_load_from(struct blob_table *table,
+                                     struct blob_table *from,
+                                     struct status *status);
+
+/* Whether a load may still bring an entry of this key. */
+bool blob_table_may_come(struct blob_table *table, struct blob_key key);
+
 /* How an entry was used: for eviction. */
 struct blob_use {
     struct place place;
@@ -85,6 +117,11 @@ void blob_table_touch_segments(struct blob_table *table,
                                const uint8_t *segments,
                                size_t bits,
                                uint32_t idle_minutes);
+/* The same for those alone that were not used yet. */
+void blob_table_touch_unused(struct blob_table *table,
+                             const uint8_t *segments,
+                             size_t bits,
+                             uint32_t idle_minutes);
 
 /* The minute that touches are noted with from now on; any count of minutes that only grows. */
 void blob_table_set_minute(struct blob_table *table, uint64_t minute);

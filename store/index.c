@@ -2,7 +2,8 @@
 /*
  * The one file that knows RocksDB (7.8.3 through its C API). docs/decisions/0002-index-memtable.md
  * says why the memtable is a vector, why there are no Bloom filters and why a forget is a merge
- * operand: all because nothing is ever looked up by key.
+ * operand: all because hardly anything is ever looked up by key. 0005-start-before-the-index.md says
+ * when it is.
  */
 #include "store/index.h"
 
@@ -64,6 +65,11 @@ enum { LOG_LEVEL_ABOVE_ALL_OF_ROCKSDB = 5, LOG_FILES = 1 };
 /* index_destroy() goes so deep; RocksDB makes no folders in its own. */
 enum { DESTROY_DEPTH_MAX = 4 };
 
+/*
+ * Not in memtables, where a read copies and sorts a vector: what was there at the start is in files.
+ */
+enum { READ_TIER_PERSISTED = 2 };
+
 enum { KIND_BLOB = 'b', KIND_ACTION = 'a' };
 
 /* Kind and function, hash, instance (a record on disk can name one of 65,535 bytes). */
@@ -100,6 +106,7 @@ struct index {
     rocksdb_options_t *options;
     rocksdb_compactionfilter_t *filter;
     rocksdb_readoptions_t *read_options;
+    rocksdb_readoptions_t *get_options;
     rocksdb_writeoptions_t *write_options;
     rocksdb_flushoptions_t *flush_options;
     bool read_only;
@@ -155,13 +162,14 @@ static bool remove_children(DIR *directory, int depth, struct status *status);
 static bool wait_for_room(struct index *index, struct status *status);
 static uint64_t property(struct index *index, const char *name);
 static void add_entry(struct index *index, const struct index_entry *entry);
-static size_t make_key(char key[KEY_BYTES_MAX], const struct index_entry *entry);
+static size_t make_key(char *key, const struct index_entry *entry);
 static void add_checkpoint(struct index *index, const struct index_checkpoint *checkpoint);
 static bool read_entry(struct bytes key,
                        struct bytes value,
                        struct index_entry *entry,
                        bool *forgotten);
 static size_t hash_bytes_of(uint8_t function);
+static bool fail_unknown(struct bytes key, struct bytes value, struct status *status);
 static bool fail_from(char *error, const char *doing, struct status *status);
 static enum status_code code_of(const char *error);
 
@@ -210,6 +218,10 @@ static bool make_index(bool is_new, struct index **index, struct status *status)
     rocksdb_readoptions_set_verify_checksums(made->read_options, 1);
     rocksdb_readoptions_set_fill_cache(made->read_options, 0);
     rocksdb_readoptions_set_readahead_size(made->read_options, READAHEAD_BYTES);
+    made->get_options = rocksdb_readoptions_create();
+    rocksdb_readoptions_set_verify_checksums(made->get_options, 1);
+    rocksdb_readoptions_set_fill_cache(made->get_options, 0);
+    rocksdb_readoptions_set_read_tier(made->get_options, READ_TIER_PERSISTED);
     made->write_options = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(made->write_options, 1);
     rocksdb_writeoptions_set_no_slowdown(made->write_options, 1);
@@ -327,6 +339,7 @@ void index_close(struct index *index)
     rocksdb_writebatch_destroy(index->batch);
     rocksdb_flushoptions_destroy(index->flush_options);
     rocksdb_writeoptions_destroy(index->write_options);
+    rocksdb_readoptions_destroy(index->get_options);
     rocksdb_readoptions_destroy(index->read_options);
     rocksdb_options_destroy(index->options);
     rocksdb_compactionfilter_destroy(index->filter);
@@ -468,7 +481,8 @@ static void add_entry(struct index *index, const struct index_entry *entry)
                            sizeof(value));
 }
 
-static size_t make_key(char key[KEY_BYTES_MAX], const struct index_entry *entry)
+/* key: KEY_BYTES_MAX, or enough for the entry's instance. */
+static size_t make_key(char *key, const struct index_entry *entry)
 {
     const bool is_action = entry->kind == RECORD_ACTION;
     const size_t hash_length = entry->digest.hash_length;
@@ -550,29 +564,109 @@ bool index_iterate(struct index *index,
                    void *argument,
                    struct status *status)
 {
-    rocksdb_iterator_t *iterator = rocksdb_create_iterator(index->db, index->read_options);
+    struct index_cursor *cursor = NULL;
+    bool more = true;
+    if (!index_cursor_open(index, &cursor, status))
+        return false;
+    bool ok = true;
+    while (ok && more)
+        ok = index_cursor_read(cursor, SIZE_MAX, each, argument, &more, status);
+    index_cursor_close(cursor);
+    return ok;
+}
+
+struct index_cursor {
+    rocksdb_iterator_t *iterator; /* owned */
+};
+
+bool index_cursor_open(struct index *index, struct index_cursor **cursor, struct status *status)
+{
+    struct index_cursor *opened = calloc(1, sizeof(*opened));
+    if (opened == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to read the index");
+    opened->iterator = rocksdb_create_iterator(index->db, index->read_options);
+    rocksdb_iter_seek(opened->iterator, first_entry_key, sizeof(first_entry_key));
+    *cursor = opened;
+    return true;
+}
+
+void index_cursor_close(struct index_cursor *cursor)
+{
+    if (cursor == NULL)
+        return;
+    rocksdb_iter_destroy(cursor->iterator);
+    free(cursor);
+}
+
+bool index_cursor_read(struct index_cursor *cursor,
+                       size_t count,
+                       bool (*each)(void *argument,
+                                    const struct index_entry *entry,
+                                    struct status *status),
+                       void *argument,
+                       bool *more,
+                       struct status *status)
+{
+    rocksdb_iterator_t *iterator = cursor->iterator;
     char *error = NULL;
     bool ok = true;
-    rocksdb_iter_seek(iterator, first_entry_key, sizeof(first_entry_key));
-    for (; ok && rocksdb_iter_valid(iterator); rocksdb_iter_next(iterator)) {
+    for (; ok && count > 0 && rocksdb_iter_valid(iterator); rocksdb_iter_next(iterator), count--) {
         struct bytes key, value;
         struct index_entry entry;
         bool forgotten = false;
         key.data = (const uint8_t *)rocksdb_iter_key(iterator, &key.length);
         value.data = (const uint8_t *)rocksdb_iter_value(iterator, &value.length);
         if (!read_entry(key, value, &entry, &forgotten))
-            ok = status_fail(status, STATUS_DATA_LOSS,
-                             "the index has an entry of an unknown form (%zu and %zu bytes)",
-                             key.length, value.length);
+            ok = fail_unknown(key, value, status);
         else if (!forgotten)
             ok = each(argument, &entry, status);
     }
+    *more = rocksdb_iter_valid(iterator);
     rocksdb_iter_get_error(iterator, &error);
-    rocksdb_iter_destroy(iterator);
     if (error != NULL && ok)
         return fail_from(error, "read the index", status);
     rocksdb_free(error);
     return ok;
+}
+
+static bool fail_unknown(struct bytes key, struct bytes value, struct status *status)
+{
+    return status_fail(status, STATUS_DATA_LOSS,
+                       "the index has an entry of an unknown form (%zu and %zu bytes)", key.length,
+                       value.length);
+}
+
+bool index_get(struct index *index,
+               const struct index_entry *key,
+               struct index_entry *found,
+               bool *is_there,
+               struct status *status)
+{
+    char name[KEY_HEAD_BYTES + DIGEST_HASH_BYTES_MAX + LIMIT_INSTANCE_NAME_BYTES];
+    struct index_entry named = *key;
+    size_t length = 0;
+    char *error = NULL;
+    ASSERT(key->instance.length <= LIMIT_INSTANCE_NAME_BYTES);
+    if (named.kind != RECORD_ACTION)
+        named.kind = RECORD_BLOB;
+    const size_t name_length = make_key(name, &named);
+    char *value = rocksdb_get(index->db, index->get_options, name, name_length, &length, &error);
+    *is_there = false;
+    if (error != NULL)
+        return fail_from(error, "look into the index", status);
+    if (value == NULL)
+        return true;
+    bool forgotten = false;
+    const bool ok =
+        read_entry(bytes_of(name, name_length), bytes_of(value, length), found, &forgotten) ||
+        fail_unknown(bytes_of(name, name_length), bytes_of(value, length), status);
+    rocksdb_free(value);
+    if (!ok)
+        return false;
+    *is_there = !forgotten &&
+                (key->kind == RECORD_ACTION || found->digest.size_bytes == key->digest.size_bytes);
+    found->instance = bytes_of(NULL, 0);
+    return true;
 }
 
 /* False if it is none of ours; the reserved bytes are checked too. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The index on disk (RocksDB): a crash-safe snapshot of which durable record holds what, so that a
- * start need not read the segments. It is never asked while the server runs; it may be deleted at
- * any stop.
+ * start need not read the segments. It is asked by key only while the index in memory is being
+ * loaded from it; it may be deleted at any stop.
  *
  * Key:   kind byte ('b' blob, 'a' action result), digest function byte, hash; for 'a' also the
  *        instance name.
@@ -12,7 +12,7 @@
  * Meta:  key "\0checkpoint": per lane a position; everything before it is in this database. Every
  *        batch carries it; write order makes it true after any stop, without a WAL.
  *
- * One thread writes; all calls of one index come from one thread at a time.
+ * All calls of one index come from one thread at a time, but for index_get(): any thread, any time.
  */
 #ifndef VARVE_STORE_INDEX_H
 #define VARVE_STORE_INDEX_H
@@ -78,6 +78,36 @@ MUST_CHECK bool index_iterate(struct index *index,
                                            struct status *status),
                               void *argument,
                               struct status *status);
+
+/*
+ * The same in pieces: the entries that are there when it is opened, whatever is written meanwhile.
+ * Closed before the index is.
+ */
+struct index_cursor;
+MUST_CHECK bool index_cursor_open(struct index *index,
+                                  struct index_cursor **cursor,
+                                  struct status *status);
+void index_cursor_close(struct index_cursor *cursor);
+/* Up to `count` entries; *more: whether there may be others. Errors as above. */
+MUST_CHECK bool index_cursor_read(struct index_cursor *cursor,
+                                  size_t count,
+                                  bool (*each)(void *argument,
+                                               const struct index_entry *entry,
+                                               struct status *status),
+                                  void *argument,
+                                  bool *more,
+                                  struct status *status);
+
+/*
+ * Looks one key up (kind, ACTION or not; digest; instance, of LIMIT_INSTANCE_NAME_BYTES at most)
+ * among what is flushed: what was there when the index was opened, and perhaps newer. The digest's
+ * size counts too. *found's instance is empty.
+ */
+MUST_CHECK bool index_get(struct index *index,
+                          const struct index_entry *key,
+                          struct index_entry *found,
+                          bool *is_there,
+                          struct status *status);
 
 /* Entries in this segment are dropped in compactions; until then an iteration gives them. For good: numbers are not used again. */
 void index_mark_dead(struct index *index, uint64_t segment);

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "store/find.h"
+
 static bool read_manifest(struct segment *segment,
                           uint64_t offset,
                           uint8_t **memory,
@@ -69,11 +71,10 @@ bool manifest_read(struct store *store,
                    bool *there,
                    struct status *status)
 {
-    const struct blob_key key = blob_table_blob_key(store->table, digest);
     struct record_header header;
     struct digest found;
     *there = false;
-    if (!blob_table_get(store->table, key, false, place))
+    if (!store_find_blob(store, digest, FIND_ONLY, place))
         return true;
     struct segment *segment = segment_set_pin(store->segments, place->segment);
     if (segment == NULL)

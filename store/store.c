@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "store/find.h"
 
 static bool set_sizes(struct store *store,
                       const struct store_config *config,
@@ -35,6 +36,7 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     struct store *opened = calloc(1, sizeof(*opened));
     if (opened == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a store");
+    cold_index_init(&opened->cold);
     lock_init(&opened->forget_lock, LOCK_RANK_LEAF);
     condition_init(&opened->forgets_answered);
     opened->io = config->io;
@@ -125,9 +127,11 @@ void store_close(struct store *store)
         segment_log_free(store->logs[lane]);
     blob_table_free(store->table);
     segment_set_free(store->segments);
+    cold_index_destroy(&store->cold);
     condition_destroy(&store->forgets_answered);
     lock_destroy(&store->forget_lock);
     io_close(store->io, store->lock_fd);
+    free(store->younger);
     free(store->segments_directory);
     free(store->directory);
     free(store);
@@ -432,21 +436,23 @@ static bool open_segments(struct store *store, struct status *status)
 bool store_has_blob(struct store *store, const struct digest *digest)
 {
     struct place place;
-    return digest_is_empty_blob(digest) ||
-           blob_table_get(store->table, blob_table_blob_key(store->table, digest), true, &place);
+    return digest_is_empty_blob(digest) || store_find_blob(store, digest, FIND_AND_TOUCH, &place);
 }
 
 void store_has_blobs(struct store *store, const struct digest *digests, size_t count, bool *present)
 {
     enum { BLOCK = 256 };
     struct blob_key keys[BLOCK];
+    /* Asked first: if it is over by then, the table is complete. */
+    const bool loading = blob_table_is_loading(store->table);
     for (size_t from = 0; from < count; from += BLOCK) {
         const size_t block = count - from < BLOCK ? count - from : BLOCK;
         for (size_t i = 0; i < block; i++)
             keys[i] = blob_table_blob_key(store->table, &digests[from + i]);
         blob_table_get_many(store->table, keys, block, &present[from]);
         for (size_t i = 0; i < block; i++)
-            present[from + i] = present[from + i] || digest_is_empty_blob(&digests[from + i]);
+            present[from + i] = present[from + i] || digest_is_empty_blob(&digests[from + i]) ||
+                                (loading && store_has_blob(store, &digests[from + i]));
     }
 }
 

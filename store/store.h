@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/metrics.h"
 #include "store/blob_table.h"
+#include "store/cold_index.h"
 #include "store/format_file.h"
 #include "store/segment_log.h"
 
@@ -40,7 +41,14 @@ struct store {
     _Atomic uint64_t next_segment_number;
     struct segment_set *segments;
     struct blob_table *table;
+    struct cold_index cold;               /* asked while table is being loaded */
     struct segment_log *logs[LANE_COUNT]; /* NULL until recovery has opened them */
+    /* Segments whose entries count as used after a start, a bit a number; owned; read at the end of the load. */
+    uint8_t *younger;
+    size_t younger_bits;
+    /* Set by recovery, never changed: what entries of the index on disk have to be asked (store/find.h). */
+    bool chunks_lost;      /* a segment of the large lane is short or missing */
+    uint64_t oldest_large; /* number of the large lane's oldest segment */
 
     /* FORGETs that are submitted and not yet answered: durability/forget.h's. */
     struct lock forget_lock;

@@ -617,6 +617,59 @@ START_TEST(table_forgets_and_touches_by_segment)
 }
 END_TEST
 
+/* ---- loading */
+
+static void load(struct blob_table *table, struct blob_key key, struct place place)
+{
+    struct status status = {0};
+    ck_assert_msg(blob_table_load(table, key, place, &status), "%s", status.message);
+}
+
+/* What was put or removed since the load began wins over what the load brings, in shards that grow meanwhile. */
+START_TEST(table_is_loaded_behind_whoever_uses_it)
+{
+    enum { KEYS = 200000 };
+    struct blob_table *table = new_table();
+    ck_assert(!blob_table_may_come(table, key_number(1)));
+    blob_table_begin_load(table);
+    for (uint64_t i = 1; i <= KEYS; i++) {
+        const struct blob_key key = key_number(i);
+        ck_assert(blob_table_may_come(table, key));
+        if (i % 4 == 0) /* put before it is loaded */
+            put(table, key, place_at(9, i));
+        if (i % 4 == 1) { /* brought early, and removed */
+            load(table, key, place_at(7, i));
+            ck_assert(blob_table_remove(table, key, place_at(7, i)));
+        }
+        if (i % 4 == 2) { /* put, and removed */
+            put(table, key, place_at(9, i));
+            ck_assert(blob_table_remove(table, key, place_at(9, i)));
+        }
+        ck_assert(blob_table_may_come(table, key) == (i % 4 == 3));
+    }
+    ck_assert_uint_eq(blob_table_count(table), KEYS / 4);
+    for (uint64_t i = 1; i <= KEYS; i++)
+        load(table, key_number(i), place_at(7, i));
+    for (uint64_t i = 1; i <= KEYS; i++) {
+        if (i % 4 == 0)
+            assert_at(table, key_number(i), place_at(9, i));
+        else if (i % 4 == 3)
+            assert_at(table, key_number(i), place_at(7, i));
+        else
+            assert_absent(table, key_number(i));
+        ck_assert(!is_touched(table, key_number(i)));
+    }
+    blob_table_end_load(table);
+    load(table, key_number(1), place_at(7, 1)); /* too late */
+    assert_absent(table, key_number(1));
+    ck_assert(!blob_table_may_come(table, key_number(KEYS + 1)));
+    ck_assert_uint_eq(blob_table_count(table), KEYS / 2);
+    put(table, key_number(1), place_at(9, 1)); /* removed ones can be put again */
+    assert_at(table, key_number(1), place_at(9, 1));
+    blob_table_free(table);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("blob_table");
@@ -634,6 +687,7 @@ int main(void)
     tcase_add_test(tcase, table_does_not_grow_by_what_was_evicted_or_removed);
     tcase_add_test(tcase, table_survives_that_memory_is_used_up);
     tcase_add_test(tcase, table_is_refused_when_there_is_no_memory_for_it);
+    tcase_add_test(tcase, table_is_loaded_behind_whoever_uses_it);
     tcase_add_test(tcase, table_is_used_by_threads_at_once);
     tcase_add_test(tcase, table_evicts_only_what_was_not_used_since_it_was_looked_at);
     tcase_add_test(

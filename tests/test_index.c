@@ -396,6 +396,85 @@ static bool count_entry(void *argument, const struct index_entry *entry, struct 
  * Long names fill RocksDB's memory faster than it is flushed: writes wait for room, none is
  * refused.
  */
+/* ---- by key */
+
+static bool holds(struct index *index, struct index_entry name, struct index_entry *found)
+{
+    struct status status = {0};
+    bool is_there = false;
+    name.place = (struct place){0};
+    assert_ok(index_get(index, &name, found, &is_there, &status), &status);
+    return is_there;
+}
+
+START_TEST(index_finds_by_key_what_was_there_when_it_was_opened)
+{
+    struct index *index = open_index();
+    struct index_entry found;
+    const struct index_entry blob = blob_entry(1, 2, 70);
+    const struct index_entry action = action_entry(1, "main", 80);
+    const struct index_entry gone = blob_entry(3, 2, 90);
+    struct index_entry manifest = blob_entry(4, 2, 100);
+    manifest.kind = RECORD_MANIFEST;
+    write_entries(
+        index, (const struct index_entry[]){blob, action, gone, manifest, forget_entry(gone)}, 5);
+    index_close(index);
+    index = open_index();
+    ck_assert(holds(index, blob, &found));
+    ck_assert_uint_eq(found.place.segment, 2);
+    ck_assert_uint_eq(found.place.offset, 70 * RECORD_ALIGNMENT_BYTES);
+    ck_assert_uint_eq(found.payload_bytes, blob.payload_bytes);
+    ck_assert(holds(index, action, &found));
+    ck_assert_uint_eq(found.place.offset, 80 * RECORD_ALIGNMENT_BYTES);
+    ck_assert(!holds(index, gone, &found));
+    /* A blob is asked for by its digest: whether in one record or in many only the index knows. */
+    struct index_entry name = blob_entry(4, 0, 0);
+    ck_assert(holds(index, name, &found));
+    ck_assert_int_eq(found.kind, RECORD_MANIFEST);
+    name.digest.size_bytes++;
+    ck_assert(!holds(index, name, &found));
+    ck_assert(!holds(index, action_entry(1, "other", 80), &found));
+    ck_assert(!holds(index, action_entry(2, "main", 80), &found));
+    ck_assert(!holds(index, blob_entry(5, 1, 70), &found));
+
+    /* What is written meanwhile is for the index in memory; it may show once it is flushed. */
+    const struct index_entry newer = blob_entry(6, 3, 70);
+    write_entries(index, &newer, 1);
+    ck_assert(!holds(index, newer, &found));
+    ck_assert(holds(index, blob, &found));
+    flush(index);
+    ck_assert(holds(index, newer, &found));
+    index_close(index);
+}
+END_TEST
+
+START_TEST(cursor_gives_in_pieces_what_was_there_when_it_was_opened)
+{
+    enum { ENTRIES = 1000, PIECE = 64 };
+    struct index *index = open_index();
+    struct index_cursor *cursor = NULL;
+    struct status status = {0};
+    int seen = 0;
+    bool more = true;
+    for (uint64_t i = 1; i <= ENTRIES; i++)
+        write_entries(index, (const struct index_entry[]){blob_entry(i, 1, 64 + i)}, 1);
+    assert_ok(index_cursor_open(index, &cursor, &status), &status);
+    while (more) {
+        const int before = seen;
+        assert_ok(index_cursor_read(cursor, PIECE, count_entry, &seen, &more, &status), &status);
+        ck_assert_int_le(seen - before, PIECE);
+        const struct index_entry other = blob_entry((uint64_t)(ENTRIES + seen), 2, 64);
+        const struct index_entry gone =
+            forget_entry(blob_entry((uint64_t)seen, 1, (uint64_t)(64 + seen)));
+        write_entries(index, (const struct index_entry[]){other, gone}, 2);
+        flush(index);
+    }
+    ck_assert_int_eq(seen, ENTRIES);
+    index_cursor_close(cursor);
+    index_close(index);
+}
+END_TEST
+
 START_TEST(index_takes_more_than_its_memory_holds)
 {
     enum { NAME_BYTES = 60000, ENTRIES = 5000 };
@@ -1095,6 +1174,8 @@ int main(void)
     tcase_add_test(tcase, index_carries_its_checkpoint);
     tcase_add_test(tcase, index_forgets_only_what_still_lies_at_the_place);
     tcase_add_test(tcase, index_takes_puts_and_forgets_of_one_batch_in_order);
+    tcase_add_test(tcase, index_finds_by_key_what_was_there_when_it_was_opened);
+    tcase_add_test(tcase, cursor_gives_in_pieces_what_was_there_when_it_was_opened);
     tcase_add_test(tcase, index_takes_more_than_its_memory_holds);
     tcase_add_test(tcase, iteration_ends_with_the_status_of_who_is_called);
     tcase_add_test(tcase, compaction_drops_what_is_forgotten_or_in_a_dead_segment);

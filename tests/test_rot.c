@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "store/blob_reader.h"
+#include "store/find.h"
 #include "store/segment_contents.h"
 #include "tests/support/prng.h"
 #include "tests/support/store_rig.h"
@@ -247,12 +248,11 @@ static bool is_chunk_of(const struct digest *digest, struct place place)
 static struct place place_of(const struct item *item)
 {
     struct place place = {0};
-    const struct blob_key key =
-        item->action ? blob_table_action_key(store()->table, &item->digest, bytes_of_string("main"))
-                     : blob_table_blob_key(store()->table, &item->digest);
-    if (!blob_table_get(store()->table, key, false, &place))
-        return (struct place){0};
-    return place;
+    const bool is_there =
+        item->action
+            ? store_find_action(store(), &item->digest, bytes_of_string("main"), FIND_ONLY, &place)
+            : store_find_blob(store(), &item->digest, FIND_ONLY, &place);
+    return is_there ? place : (struct place){0};
 }
 
 /* And not left over from a life before. */

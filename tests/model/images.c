@@ -85,6 +85,22 @@ size_t image_check(struct image *image,
     return images;
 }
 
+void machine_look(const struct process_config *config,
+                  const struct contents *contents,
+                  struct prng *prng,
+                  struct seen *seen)
+{
+    struct machine copy;
+    struct looker looker = {
+        .config = *config, .contents = contents, .look = LOOK_AT_SMALL_AND_SOME, .prng = prng};
+    struct clock_sim clock = *config->clock;
+    machine_copy(&copy, config->machine);
+    looker.config.machine = &copy;
+    looker.config.clock = &clock;
+    recover_and_look(&looker, "in the next life", seen);
+    machine_destroy(&copy);
+}
+
 static void delete_index(struct machine *machine)
 {
     struct status status;

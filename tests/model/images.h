@@ -21,4 +21,10 @@ size_t image_check(struct image *image,
                    const struct contents *contents,
                    struct prng *prng);
 
+/* What a start on a copy of the machine would find; the machine itself stays as it is. */
+void machine_look(const struct process_config *config,
+                  const struct contents *contents,
+                  struct prng *prng,
+                  struct seen *seen);
+
 #endif

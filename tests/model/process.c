@@ -7,6 +7,9 @@
 #include "tests/model/model.h"
 #include "tests/model/world.h"
 
+/* So few that a store is used for long while it is being loaded. */
+enum { LOAD_STEP_ENTRIES = 24 };
+
 static bool start_parts(struct process *process, struct index *index, struct status *status);
 static void set_hook(struct process *process, enum lane lane);
 static bool work(struct process *process, enum worker worker);
@@ -43,6 +46,7 @@ bool store_look_open(const struct process_config *config,
 
 void store_look_close(struct store *store, struct index *index)
 {
+    cold_index_set(&store->cold, NULL);
     index_close(index);
     store_close(store);
 }
@@ -65,6 +69,8 @@ static bool start_parts(struct process *process, struct index *index, struct sta
 {
     bool ok = indexer_new(process->store, MODEL_INDEX, index, &process->indexer, status) &&
               acker_new(&process->acker, status);
+    if (ok)
+        indexer_set_load_step(process->indexer, LOAD_STEP_ENTRIES);
     for (enum lane lane = LANE_SMALL; ok && lane < LANE_COUNT; lane++) {
         const struct commit_config config = {
             .store = process->store,
@@ -169,11 +175,12 @@ void process_stop(struct process *process)
     evictor_stop(process->evictor);
     for (size_t lane = 0; lane < LANE_COUNT; lane++) {
         commit_stop(process->commits[lane]);
-        while (commit_round(process->commits[lane])) {
+        while (
+            process_work(process, lane == LANE_SMALL ? WORKER_COMMIT_SMALL : WORKER_COMMIT_LARGE)) {
         }
     }
     acker_stop(process->acker);
-    while (acker_round(process->acker)) {
+    while (process_work(process, WORKER_ACK)) {
     }
     for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
         if (!segment_log_finish(process->store->logs[lane], &ignored)) {
@@ -184,7 +191,7 @@ void process_stop(struct process *process)
         indexer_post(process->indexer, lane, NULL, 0, &end);
     }
     indexer_stop(process->indexer);
-    while (indexer_round(process->indexer)) {
+    while (process_work(process, WORKER_INDEX)) {
     }
     free_parts(process);
 }
@@ -200,9 +207,11 @@ void process_drop(struct process *process)
         any = false;
         for (size_t lane = 0; lane < LANE_COUNT; lane++) {
             commit_stop(process->commits[lane]);
-            any = commit_round(process->commits[lane]) || any;
+            any = process_work(process,
+                               lane == LANE_SMALL ? WORKER_COMMIT_SMALL : WORKER_COMMIT_LARGE) ||
+                  any;
         }
-        any = acker_round(process->acker) || any;
+        any = process_work(process, WORKER_ACK) || any;
     }
     free_parts(process);
 }

@@ -329,19 +329,86 @@ bool index_iterate(struct index *index,
                    void *argument,
                    struct status *status)
 {
-    struct index_sim *const medium = index->medium;
-    struct index_sim *const seen = index_sim_copy(medium, medium->machine);
-    make_durable(seen);
-    bool ok = operation(medium, "read the index", status);
-    for (size_t i = 0; ok && i < seen->durable.count; i++) {
-        struct kept *const kept = &seen->durable.items[i];
+    struct index_cursor *cursor = NULL;
+    bool more = true;
+    if (!index_cursor_open(index, &cursor, status))
+        return false;
+    const bool ok = index_cursor_read(cursor, SIZE_MAX, each, argument, &more, status);
+    index_cursor_close(cursor);
+    return ok;
+}
+
+/* What was there when it was opened. */
+struct index_cursor {
+    struct index_sim *seen; /* owned */
+    size_t next;
+};
+
+bool index_cursor_open(struct index *index, struct index_cursor **cursor, struct status *status)
+{
+    if (!operation(index->medium, "read the index", status))
+        return false;
+    struct index_cursor *const opened = calloc(1, sizeof(*opened));
+    ASSERT(opened != NULL);
+    opened->seen = index_sim_copy(index->medium, index->medium->machine);
+    make_durable(opened->seen);
+    *cursor = opened;
+    return true;
+}
+
+void index_cursor_close(struct index_cursor *cursor)
+{
+    if (cursor == NULL)
+        return;
+    index_sim_free(cursor->seen);
+    free(cursor);
+}
+
+bool index_cursor_read(struct index_cursor *cursor,
+                       size_t count,
+                       bool (*each)(void *argument,
+                                    const struct index_entry *entry,
+                                    struct status *status),
+                       void *argument,
+                       bool *more,
+                       struct status *status)
+{
+    const struct durable *const durable = &cursor->seen->durable;
+    bool ok = operation(cursor->seen, "read the index", status);
+    for (; ok && count > 0 && cursor->next < durable->count; count--, cursor->next++) {
+        struct kept *const kept = &durable->items[cursor->next];
         if (kept->entry.place.segment == 0)
             continue;
         kept->entry.instance.data = kept->instance;
         ok = each(argument, &kept->entry, status);
     }
-    index_sim_free(seen);
+    *more = cursor->next < durable->count;
     return ok;
+}
+
+/* Among what is flushed, as RocksDB does it for us. */
+bool index_get(struct index *index,
+               const struct index_entry *key,
+               struct index_entry *found,
+               bool *is_there,
+               struct status *status)
+{
+    const struct durable *const durable = &index->medium->durable;
+    struct kept name;
+    *is_there = false;
+    if (!operation(index->medium, "look into the index", status))
+        return false;
+    if (durable->slot_count == 0)
+        return true;
+    copy_kept(&name, key);
+    const size_t *const slot = find_slot(durable, &name);
+    if (*slot == 0)
+        return true;
+    *found = durable->items[*slot - 1].entry;
+    found->instance = bytes_of(NULL, 0);
+    *is_there = found->place.segment != 0 &&
+                (key->kind == RECORD_ACTION || found->digest.size_bytes == key->digest.size_bytes);
+    return true;
 }
 
 void index_mark_dead(struct index *index, uint64_t segment)

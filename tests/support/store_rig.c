@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/crc32c.h"
 #include "store/blob_reader.h"
@@ -69,6 +70,8 @@ void store_rig_open(struct store_rig *rig)
 {
     struct status status = {0};
     ck_assert_msg(store_rig_try_open(rig, &status), "%s", status.message);
+    while (metrics_get(&rig->metrics, METRIC_INDEX_LOADING) != 0)
+        nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
 }
 
 bool store_rig_try_open(struct store_rig *rig, struct status *status)

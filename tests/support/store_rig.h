@@ -44,7 +44,7 @@ void store_rig_start_limited(struct store_rig *rig,
                              const struct store_rig_limits *limits);
 void store_rig_end(struct store_rig *rig);
 
-/* Opens the store; asserts that it opens. try: says why not. */
+/* Opens the store and waits until its index is loaded; asserts that it opens. try: says why not, and does not wait. */
 void store_rig_open(struct store_rig *rig);
 bool store_rig_try_open(struct store_rig *rig, struct status *status);
 void store_rig_close(struct store_rig *rig);

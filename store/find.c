@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/find.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "store/manifest.h"
+
+static bool has_chunks(struct store *store,
+                       struct segment *segment,
+                       const struct index_entry *entry);
+
+struct blob_key store_key_of(const struct store *store, const struct index_entry *name)
+{
+    return name->kind == RECORD_ACTION
+               ? blob_table_action_key(store->table, &name->digest, name->instance)
+               : blob_table_blob_key(store->table, &name->digest);
+}
+
+bool store_find_blob(struct store *store,
+                     const struct digest *digest,
+                     enum find how,
+                     struct place *place)
+{
+    const struct index_entry name = {.kind = RECORD_BLOB, .digest = *digest};
+    return store_find(store, &name, how, place);
+}
+
+bool store_find_action(struct store *store,
+                       const struct digest *action,
+                       struct bytes instance,
+                       enum find how,
+                       struct place *place)
+{
+    const struct index_entry name = {
+        .kind = RECORD_ACTION, .digest = *action, .instance = instance};
+    return store_find(store, &name, how, place);
+}
+
+bool store_find(struct store *store,
+                const struct index_entry *name,
+                enum find how,
+                struct place *place)
+{
+    const struct blob_key key = store_key_of(store, name);
+    const bool touch = how == FIND_AND_TOUCH;
+    if (blob_table_get(store->table, key, touch, place))
+        return true;
+    /* Where the index on disk does not say, the end of the load does. */
+    while (blob_table_may_come(store->table, key) && !store_bring(store, key, name)) {
+        if (!cold_index_await(&store->cold))
+            return false;
+    }
+    return blob_table_get(store->table, key, touch, place);
+}
+
+/* Whoever changes the entry meanwhile wins: blob_table_load() does nothing then. */
+bool store_bring(struct store *store, struct blob_key key, const struct index_entry *name)
+{
+    struct index_entry found;
+    struct status status;
+    struct log_text text;
+    switch (cold_index_find(&store->cold, name, &found)) {
+    case COLD_FOUND:
+        if (store_look_at(store, &found) == RECORD_THERE &&
+            !blob_table_load(store->table, key, found.place, &status))
+            log_event(LOG_LEVEL_WARN, "entry_not_loaded", "reason=%s",
+                      log_quote(&text, status.message));
+        return true;
+    case COLD_ABSENT:
+        return true;
+    case COLD_UNKNOWN:
+        break;
+    }
+    return false;
+}
+
+enum record_state store_look_at(struct store *store, const struct index_entry *entry)
+{
+    struct segment *segment = segment_set_pin(store->segments, entry->place.segment);
+    if (segment == NULL)
+        return RECORD_EVICTED;
+    const bool there =
+        entry->place.offset + RECORD_HEADER_BYTES + entry->payload_bytes <= segment->file_bytes &&
+        has_chunks(store, segment, entry);
+    segment_set_unpin(store->segments, segment);
+    return there ? RECORD_THERE : RECORD_LOST;
+}
+
+/*
+ * A blob whose MANIFEST is in the oldest segment may have chunks in one before, and that one may not have been evicted: then a
+ * FORGET would have taken the entry out of the index.
+ */
+static bool has_chunks(struct store *store,
+                       struct segment *segment,
+                       const struct index_entry *entry)
+{
+    if (entry->kind != RECORD_MANIFEST ||
+        (!store->chunks_lost && entry->place.segment != store->oldest_large))
+        return true;
+    const size_t capacity = RECORD_HEADER_BYTES + (size_t)entry->payload_bytes;
+    uint8_t *memory = malloc(capacity);
+    struct record_header header;
+    struct bytes payload;
+    struct status ignored;
+    const bool there = memory != NULL &&
+                       segment_read_record(segment, entry->place.offset, capacity, memory, capacity,
+                                           &header, &payload, &ignored) &&
+                       manifest_is_complete(store->segments, payload);
+    free(memory);
+    return there;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a record lies, whether the index in memory has it yet or not: while that is being loaded after a start, what it lacks is
+ * looked up in the index on disk and brought. Any thread.
+ */
+#ifndef VARVE_STORE_FIND_H
+#define VARVE_STORE_FIND_H
+
+#include "store/index.h"
+#include "store/store.h"
+
+enum find { FIND_ONLY, FIND_AND_TOUCH };
+
+/* What an entry of this name (kind: ACTION or any other for a blob; digest, instance) is found by. */
+struct blob_key store_key_of(const struct store *store, const struct index_entry *name);
+
+/* True and *place if it is there; else *place is as it was. The empty blob has no place. */
+bool store_find(struct store *store,
+                const struct index_entry *name,
+                enum find find,
+                struct place *place);
+bool store_find_blob(struct store *store,
+                     const struct digest *digest,
+                     enum find find,
+                     struct place *place);
+bool store_find_action(struct store *store,
+                       const struct digest *action,
+                       struct bytes instance,
+                       enum find find,
+                       struct place *place);
+
+/*
+ * Brings the entry of this name (kind, digest, instance) into memory, if it may still come and the index on disk has it. False
+ * when that cannot be told: the index on disk fails, or is lost.
+ */
+bool store_bring(struct store *store, struct blob_key key, const struct index_entry *name);
+
+/*
+ * An entry of the index on disk: is what it names still there? Segments go, by eviction or by
+ * accident, and their entries stay; where chunks may be missing the MANIFEST is read.
+ */
+enum record_state { RECORD_THERE, RECORD_EVICTED, RECORD_LOST };
+enum record_state store_look_at(struct store *store, const struct index_entry *entry);
+
+#endif
