@@ -315,17 +315,13 @@ __attribute__((no_sanitize_thread)) static enum status_code take_entry_fault(str
 }
 
 /* A status that ends inside its first number, as an unknown field for protobuf-c. */
-static ProtobufCMessageUnknownField *bad_status(unsigned tag)
-{
-    static uint8_t bytes[] = {2, 0x08, 0xff};
-    static ProtobufCMessageUnknownField fields[8];
-    ProtobufCMessageUnknownField *field = &fields[tag % 8];
-    *field = (ProtobufCMessageUnknownField){.tag = tag,
-                                            .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
-                                            .len = sizeof(bytes),
-                                            .data = bytes};
-    return field;
-}
+static uint8_t bad_status_bytes[] = {2, 0x08, 0xff};
+static ProtobufCMessageUnknownField bad_update_status = {
+    .tag = 2,
+    .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED,
+    .len = sizeof(bad_status_bytes),
+    .data = bad_status_bytes,
+};
 
 /* Stores a whole blob after looking at it, as a server must. */
 static enum status_code store(struct fake_cas *cas,
@@ -396,7 +392,7 @@ static void serve_batch_update(struct fake_cas *cas,
         if (fault_hits(fault, FAKE_FAULT_BAD_STATUS, blob->digest->hash)) {
             entries[i].status = NULL;
             entries[i].base.n_unknown_fields = 1;
-            entries[i].base.unknown_fields = bad_status(2);
+            entries[i].base.unknown_fields = &bad_update_status;
             continue;
         }
         const enum status_code code = take_entry_fault(cas, "BatchUpdateBlobs", blob->digest->hash);
