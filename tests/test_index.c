@@ -463,9 +463,9 @@ START_TEST(cursor_gives_in_pieces_what_was_there_when_it_was_opened)
         const int before = seen;
         assert_ok(index_cursor_read(cursor, PIECE, count_entry, &seen, &more, &status), &status);
         ck_assert_int_le(seen - before, PIECE);
-        const struct index_entry other = blob_entry((uint64_t)(ENTRIES + seen), 2, 64);
-        const struct index_entry gone =
-            forget_entry(blob_entry((uint64_t)seen, 1, (uint64_t)(64 + seen)));
+        const uint64_t number = (uint64_t)seen;
+        const struct index_entry other = blob_entry(ENTRIES + number, 2, 64);
+        const struct index_entry gone = forget_entry(blob_entry(number, 1, 64 + number));
         write_entries(index, (const struct index_entry[]){other, gone}, 2);
         flush(index);
     }
