@@ -92,6 +92,14 @@
 /* Memory of one call besides its messages. */
 #define LIMIT_CALL_ARENA_BYTES (64 * MIB)
 
+/*
+ * How long pollers and workers may do nothing of what waits for them until the server counts as
+ * stuck (server/progress.h).
+ */
+#define LIMIT_STUCK_NS (60 * INT64_C(1000000000))
+/* Likewise a lane of the store: the kernel itself gives a disk 30 s, several times. */
+#define LIMIT_STUCK_DISK_NS (180 * INT64_C(1000000000))
+
 /* Unfinished uploads kept for resumption; the oldest idle one gives way. */
 #define LIMIT_UPLOADS 16384
 

@@ -133,6 +133,7 @@
       "RPCs that wait until memory for their next message is free.")                               \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
     X(CONNECTIONS, "varve_connections", "", GAUGE, "Connections open, gRPC and HTTP.")             \
+    X(STUCK, "varve_stuck", "", GAUGE, "1 while threads make no progress with what waits.")        \
     X(CONNECTIONS_SHED, "varve_connections_shed_total", "", COUNTER,                               \
       "Connections closed at once: too many, or descriptors ran out.")
 

@@ -60,6 +60,9 @@ struct commit {
     bool failed;      /* guarded by lock; never goes back to false */
 
     struct commit_round *round; /* owned; the committer's */
+
+    _Atomic uint64_t turns; /* calls of commit_round() that have ended */
+    _Atomic bool in_round;
 };
 
 static bool is_of_eviction(const struct commit_request *request);
@@ -211,7 +214,27 @@ void commit_expect(struct commit *commit, int puts)
     lock_release(&commit->lock);
 }
 
+static bool run_round(struct commit *commit);
+
 bool commit_round(struct commit *commit)
+{
+    atomic_store_explicit(&commit->in_round, true, memory_order_relaxed);
+    const bool any = run_round(commit);
+    atomic_store_explicit(&commit->in_round, false, memory_order_relaxed);
+    atomic_fetch_add_explicit(&commit->turns, 1, memory_order_relaxed);
+    return any;
+}
+
+uint64_t commit_turns(struct commit *commit, bool *waits)
+{
+    lock_acquire(&commit->lock);
+    const bool queued = commit->writes.first != NULL || commit->moves.first != NULL;
+    lock_release(&commit->lock);
+    *waits = queued || atomic_load_explicit(&commit->in_round, memory_order_relaxed);
+    return atomic_load_explicit(&commit->turns, memory_order_relaxed);
+}
+
+static bool run_round(struct commit *commit)
 {
     bool sync_wanted = false;
     if (!gather(commit, &sync_wanted))

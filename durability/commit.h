@@ -76,6 +76,12 @@ void commit_want_sync(struct commit *commit);
 /* One round; false when nothing was queued and nothing was to be synced. Never blocks but for the window and the disk. */
 bool commit_round(struct commit *commit);
 
+/*
+ * Rounds that have ended, those that found nothing to do included. *waits: a round is under way, or something waits for one. Waits,
+ * and no turn for long: the disk does not answer. Any thread.
+ */
+uint64_t commit_turns(struct commit *commit, bool *waits);
+
 /* Blocks until there is work for a round or commit_stop() was called; false then and only when nothing is left to do. */
 bool commit_wait(struct commit *commit);
 void commit_stop(struct commit *commit);

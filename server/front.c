@@ -21,6 +21,9 @@
  */
 enum { REQUESTS_PER_METHOD = 8, ADDRESS_BYTES_MAX = 4096 + 64 };
 
+/* With nothing to do a poller comes back so often, which shows that it can. */
+enum { POLL_MS_MAX = 5000 };
+
 /* A posted request: gRPC fills it when a call arrives. */
 struct request {
     struct op op;
@@ -47,8 +50,9 @@ struct front {
 
     struct op shutdown;
 
-    _Atomic uint64_t polls; /* how often a poller has come back */
-    uint64_t polls_seen;    /* of the thread that stands in */
+    _Atomic uint64_t polls;    /* how often a poller has come back */
+    uint64_t polls_seen;       /* of the thread that stands in */
+    _Atomic uint64_t stood_in; /* events that it has handled */
 
     struct lock lock;
     struct condition changed;
@@ -278,11 +282,17 @@ static bool run_event(const grpc_event *event);
 
 bool front_poll_step(struct front *front)
 {
-    const grpc_event event =
-        grpc_completion_queue_next(front->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    const gpr_timespec until =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(POLL_MS_MAX, GPR_TIMESPAN));
+    const grpc_event event = grpc_completion_queue_next(front->cq, until, NULL);
     atomic_fetch_add_explicit(&front->polls, 1, memory_order_relaxed);
-    ASSERT(event.type != GRPC_QUEUE_TIMEOUT);
-    return run_event(&event);
+    return event.type == GRPC_QUEUE_TIMEOUT || run_event(&event);
+}
+
+uint64_t front_turns(struct front *front)
+{
+    return atomic_load_explicit(&front->polls, memory_order_relaxed) +
+           atomic_load_explicit(&front->stood_in, memory_order_relaxed);
 }
 
 void front_stand_in_step(struct front *front)
@@ -295,8 +305,10 @@ void front_stand_in_step(struct front *front)
         gpr_now(GPR_CLOCK_MONOTONIC); /* mostly they have nothing to do: only a look */
     while (any) {
         const grpc_event event = grpc_completion_queue_next(front->cq, until, NULL);
-        any =
-            run_event(&event) && atomic_load_explicit(&front->polls, memory_order_relaxed) == polls;
+        any = run_event(&event);
+        if (any)
+            atomic_fetch_add_explicit(&front->stood_in, 1, memory_order_relaxed);
+        any = any && atomic_load_explicit(&front->polls, memory_order_relaxed) == polls;
         until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), wait);
     }
 }

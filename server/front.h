@@ -64,8 +64,13 @@ int front_port(const struct front *front);
 
 void front_start(struct front *front);
 
-/* Waits for one event and handles it; false once front_stop() has emptied the queue. */
+/*
+ * Waits for one event, some seconds at most, and handles it; false once front_stop() has emptied
+ * the queue.
+ */
 bool front_poll_step(struct front *front);
+/* How often a poller has come back, and events that were handled in their place. Any thread. */
+uint64_t front_turns(struct front *front);
 
 /*
  * For one thread more. gRPC reads a connection for as long as it has something to read; one that floods it with small frames

@@ -136,7 +136,8 @@ static enum MHD_Result send_text(struct MHD_Connection *connection,
 
 static enum MHD_Result answer_health(struct http *http, struct MHD_Connection *connection)
 {
-    (void)http;
+    if (metrics_get(http->config.metrics, METRIC_STUCK) != 0)
+        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "stuck\n");
     return send_text(connection, MHD_HTTP_OK, "ok\n");
 }
 

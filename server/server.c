@@ -26,6 +26,8 @@
 #include "server/grpc_log.h"
 #include "server/health.h"
 #include "server/http.h"
+#include "server/notify.h"
+#include "server/progress.h"
 #include "server/rpc_metrics.h"
 #include "server/uploads.h"
 #include "server/workers.h"
@@ -36,6 +38,9 @@ enum { THREAD_NAME_BYTES = 16, WORKER_NICE = 10 };
 static const int64_t maintenance_pause_ns = 100 * NS_PER_MS;
 static const int64_t stand_in_pause_ns = 50 * NS_PER_MS;
 static const int64_t connections_pause_ns = NS_PER_S;
+static const int64_t progress_pause_ns = NS_PER_S;
+/* What a stop may take beyond the drain time: the last syncs, and the index to disk. */
+static const int64_t close_ns = 60 * NS_PER_S;
 /* Without a call for so long, the memory that malloc keeps for the next messages is given back. */
 static const int64_t idle_ns = 5 * NS_PER_S;
 
@@ -60,6 +65,9 @@ struct server_private {
     struct thread_group groups[THREAD_KINDS];
     bool grpc_ready;
     bool guarded;
+    struct notify notify;
+    struct task probe; /* given to the workers again and again, to see that they answer */
+    _Atomic bool probe_waits;
 
     struct lock lock;
     struct condition changed;
@@ -94,6 +102,9 @@ bool server_start(const struct config *config, struct server **server, struct st
     made->methods = server_methods;
     made->methods_count = server_methods_count;
     made->started_ns = clock_monotonic_ns(made->clock);
+    const struct notify_environment environment = notify_environment();
+    notify_init(&private->notify, &environment);
+    notify_status(&private->notify, "starting: opens the store");
 
     /*
      * The data directory is locked before any port is bound, so that a second process does not take
@@ -107,6 +118,7 @@ bool server_start(const struct config *config, struct server **server, struct st
     front_start(private->front);
     health_set(made->health, SERVER_SERVING, "");
     log_ready(made);
+    notify_ready(&private->notify);
     *server = made;
     return true;
 }
@@ -293,10 +305,14 @@ struct maintenance {
     int64_t busy_ns;        /* when it last saw one */
     bool trimmed;           /* since then */
     int64_t connections_ns; /* when it last counted them */
+    int64_t progress_ns;    /* when it last looked at the threads */
+    struct progress progress;
 };
 
 static bool rest(struct server *server, int64_t pause_ns);
 static void maintenance_step(struct server *server, struct maintenance *maintenance);
+static void look_at_threads(struct server *server, struct progress *progress, int64_t now_ns);
+static void tell_status(struct server *server);
 static void give_memory_back_when_idle(struct server *server,
                                        struct maintenance *maintenance,
                                        int64_t now_ns);
@@ -341,7 +357,58 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
         maintenance->connections_ns = now_ns;
         accept_guard_step();
     }
+    if (now_ns - maintenance->progress_ns >= progress_pause_ns) {
+        maintenance->progress_ns = now_ns;
+        look_at_threads(server, &maintenance->progress, now_ns);
+    }
     give_memory_back_when_idle(server, maintenance, now_ns);
+}
+
+static void probe_answered(struct task *task);
+
+static void look_at_threads(struct server *server, struct progress *progress, int64_t now_ns)
+{
+    struct server_private *const private = server->private;
+    struct progress_seen seen[PROGRESS_PART_COUNT];
+    seen[PROGRESS_POLLERS] =
+        (struct progress_seen){.waits = true, .done = front_turns(private->front)};
+    seen[PROGRESS_WORKERS] = (struct progress_seen){.waits = atomic_load(&private->probe_waits),
+                                                    .done = workers_done(server->workers)};
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
+        struct progress_seen *const of = &seen[PROGRESS_SMALL_LANE + lane];
+        of->done = commit_turns(durability_commit(server->durability, lane), &of->waits);
+    }
+    if (!atomic_exchange(&private->probe_waits, true)) {
+        private->probe.run = probe_answered;
+        workers_submit(server->workers, &private->probe);
+    }
+    if (!progress_look(progress, seen, now_ns, server->metrics)) {
+        notify_status(&private->notify, "stuck: the log says which part");
+        return;
+    }
+    tell_status(server);
+    notify_alive(&private->notify, now_ns);
+}
+
+static void probe_answered(struct task *task)
+{
+    struct server_private *const private = CONTAINER_OF(task, struct server_private, probe);
+    atomic_store(&private->probe_waits, false);
+}
+
+/* The service manager's line. What changes all the time is left to the metrics. */
+static void tell_status(struct server *server)
+{
+    char reason[STATUS_MESSAGE_BYTES_MAX];
+    char line[STATUS_MESSAGE_BYTES_MAX + 64]; /* notify cuts it */
+    const enum server_state state = health_state(server->health, reason);
+    if (state == SERVER_DRAINING)
+        return; /* said by notify_stopping() */
+    snprintf(line, sizeof(line), "%s%s%s%s", server_state_name(state),
+             reason[0] != '\0' ? ": " : "", reason,
+             metrics_get(server->metrics, METRIC_INDEX_LOADING) != 0 ? "; the index is being loaded"
+                                                                     : "");
+    notify_status(&server->private->notify, line);
 }
 
 static void give_memory_back_when_idle(struct server *server,
@@ -371,6 +438,7 @@ static void join(struct thread_group *group)
 void server_stop(struct server *server)
 {
     health_set(server->health, SERVER_DRAINING, "");
+    notify_stopping(&server->private->notify, server->config->drain_ns + close_ns);
     log_event(LOG_LEVEL_INFO, "draining", "calls=%zu", front_live(server->private->front));
     front_drain(server->private->front, server->config->drain_ns);
     close_parts(server);
@@ -408,6 +476,7 @@ static void close_parts(struct server *server)
     health_free(server->health);
     if (private->guarded)
         accept_guard_stop();
+    notify_destroy(&private->notify);
     for (size_t kind = 0; kind < THREAD_KINDS; kind++)
         free(private->groups[kind].threads);
     condition_destroy(&private->changed);

@@ -2,6 +2,7 @@
 #include "server/workers.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/lock.h"
@@ -9,6 +10,7 @@
 struct workers {
     struct lock lock;
     struct condition changed;
+    _Atomic uint64_t done;
     struct task *first, *last; /* guarded by lock; borrowed */
     size_t waiting;            /* guarded by lock; threads */
     bool stopped;              /* guarded by lock */
@@ -60,7 +62,13 @@ bool workers_step(struct workers *workers)
     if (task == NULL)
         return false;
     task->run(task);
+    atomic_fetch_add_explicit(&workers->done, 1, memory_order_relaxed);
     return true;
+}
+
+uint64_t workers_done(const struct workers *workers)
+{
+    return atomic_load_explicit(&workers->done, memory_order_relaxed);
 }
 
 static struct task *take_locked(struct workers *workers)

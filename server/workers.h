@@ -32,4 +32,7 @@ void workers_submit(struct workers *workers, struct task *task);
 bool workers_step(struct workers *workers);
 void workers_stop(struct workers *workers);
 
+/* Tasks that have been run. Any thread. */
+uint64_t workers_done(const struct workers *workers);
+
 #endif

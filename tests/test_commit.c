@@ -255,6 +255,30 @@ START_TEST(what_is_appended_during_a_sync_is_not_covered_by_it)
 }
 END_TEST
 
+START_TEST(a_lane_says_that_it_waits_and_makes_no_turn_while_a_sync_does_not_end)
+{
+    until_segments_are_made();
+    struct commit *commit = durability_commit(rig.durability, LANE_SMALL);
+    struct store_put put;
+    struct status status;
+    bool waits = true;
+    while (waits)
+        commit_turns(commit, &waits);
+    io_sim_set_sync_delay(rig.sim, 400 * NS_PER_MS);
+    ck_assert(store_put_start(&rig, &put, bytes_of("slow", 4), &status));
+    nanosleep(&(struct timespec){.tv_nsec = 100 * NS_PER_MS}, NULL);
+    const uint64_t before = commit_turns(commit, &waits);
+    ck_assert(waits);
+    nanosleep(&(struct timespec){.tv_nsec = 100 * NS_PER_MS}, NULL);
+    ck_assert_uint_eq(commit_turns(commit, &waits), before);
+    ck_assert(waits);
+    ck_assert(store_put_finish(&put, &status));
+    while (waits)
+        commit_turns(commit, &waits);
+    ck_assert_uint_gt(commit_turns(commit, &waits), before);
+}
+END_TEST
+
 START_TEST(nothing_is_visible_before_it_is_durable)
 {
     struct store_put put;
@@ -450,6 +474,7 @@ int main(void)
     tcase_add_test(tests, sixteen_concurrent_uploads_share_at_most_two_syncs);
     tcase_add_test(tests, uploads_one_after_the_other_take_a_sync_each);
     tcase_add_test(tests, an_acknowledged_blob_survives_a_power_cut_right_after);
+    tcase_add_test(tests, a_lane_says_that_it_waits_and_makes_no_turn_while_a_sync_does_not_end);
     tcase_add_test(tests, a_failed_sync_is_never_turned_into_ok);
     tcase_add_test(tests, a_chunk_that_cannot_be_written_makes_the_store_read_only_at_once);
     tcase_add_loop_test(tests, no_lane_takes_anything_once_a_sync_of_either_has_failed, 0, 2);

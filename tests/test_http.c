@@ -93,7 +93,7 @@ static void assert_has(const char *part)
     ck_assert_msg(strstr(answer, part) != NULL, "\"%s\" is not in the answer", part);
 }
 
-START_TEST(healthz_answers_in_every_state_and_readyz_only_when_it_serves)
+START_TEST(healthz_answers_in_every_state_unless_stuck_and_readyz_only_when_it_serves)
 {
     static const struct {
         enum server_state state;
@@ -107,6 +107,9 @@ START_TEST(healthz_answers_in_every_state_and_readyz_only_when_it_serves)
         {SERVER_DRAINING, "", 503, "\r\n\r\ndraining\n"}};
     for (size_t i = 0; i < ARRAY_LENGTH(steps); i++) {
         health_set(health, steps[i].state, steps[i].reason);
+        metrics_set(&metrics, METRIC_STUCK, 1);
+        ck_assert_int_eq(get("/healthz"), 503);
+        metrics_set(&metrics, METRIC_STUCK, 0);
         ck_assert_int_eq(get("/healthz"), 200);
         assert_has("\r\n\r\nok\n");
         ck_assert_int_eq(get("/readyz"), steps[i].ready);
@@ -200,7 +203,7 @@ int main(void)
     Suite *const suite = suite_create("http");
     TCase *const all = tcase_create("all");
     tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, healthz_answers_in_every_state_and_readyz_only_when_it_serves);
+    tcase_add_test(all, healthz_answers_in_every_state_unless_stuck_and_readyz_only_when_it_serves);
     tcase_add_test(all, metrics_are_prometheus_text_with_every_series_from_the_start);
     tcase_add_test(all, head_has_no_body_and_other_methods_are_refused);
     tcase_add_test(all, other_paths_are_not_found_and_the_root_says_what_there_is);
