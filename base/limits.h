@@ -89,6 +89,11 @@
  */
 #define LIMIT_INDEX_QUEUE 1048576
 
+/* Nodes that follow this one's log; whoever was not heard of for longest gives way. */
+#define LIMIT_FOLLOWERS 64
+/* Rounds of commit whose writes wait for copies elsewhere; as many as there can be calls, more or less. */
+#define LIMIT_COPIES_WAITING 65536
+
 /* Memory of one call besides its messages. */
 #define LIMIT_CALL_ARENA_BYTES (64 * MIB)
 

@@ -98,6 +98,51 @@
       "Records that the scrub has found damaged.")                                                 \
     X(SCRUB_LAST_PASS, "varve_scrub_last_pass_timestamp_seconds", "", GAUGE,                       \
       "When the last pass of the scrub ended, in seconds since 1970; 0 before the first.")         \
+    X(FOLLOWERS, "varve_followers", "", GAUGE,                                                     \
+      "Nodes that follow this one's log and were heard of lately.")                                \
+    X(FEEDS_WAITING, "varve_feeds_waiting", "", GAUGE,                                             \
+      "Followers' calls that wait for something new.")                                             \
+    X(FEED_RECORDS, "varve_feed_records_total", "", COUNTER, "Records that followers were told.")  \
+    X(FETCH_RECORDS, "varve_fetch_records_total", "", COUNTER,                                     \
+      "Records that were sent whole to followers.")                                                \
+    X(FETCH_BYTES, "varve_fetch_bytes_total", "", COUNTER, "Bytes of their blobs.")                \
+    X(ACK_COPIES_WAITING, "varve_ack_copies_waiting", "", GAUGE,                                   \
+      "Rounds of commit whose writes wait for copies on other nodes.")                             \
+    X(ACK_COPIES_LATE, "varve_ack_copies_late_total", "", COUNTER,                                 \
+      "Writes that did not get their copies in time.")                                             \
+    X(ACK_COPIES_UNWAITED, "varve_ack_copies_unwaited_total", "", COUNTER,                         \
+      "Writes acknowledged without the copies that --ack-copies asks for.")                        \
+    X(ACK_COPIES_DEGRADED, "varve_ack_copies_degraded", "", GAUGE,                                 \
+      "1 while writes are acknowledged without the copies that --ack-copies asks for.")            \
+    X(PEERS, "varve_peers", "", GAUGE, "Nodes that this one follows, as configured.")              \
+    X(PEERS_UP_TO_DATE, "varve_peers_up_to_date", "", GAUGE,                                       \
+      "Of them, those whose log has been followed to its end.")                                    \
+    X(PEER_LAG_RECORDS, "varve_peer_lag_records", "", GAUGE,                                       \
+      "Records of the peers' logs that are not dealt with and durable here; of all peers.")        \
+    X(PEER_LAG_BYTES, "varve_peer_lag_bytes", "", GAUGE, "About how many bytes of log that is.")   \
+    X(PEER_LAG_SECONDS, "varve_peer_lag_seconds", "", GAUGE,                                       \
+      "Since this node was last up to date with the peer for which that is longest ago.")          \
+    X(PEER_BLOBS_FETCHED, "varve_peer_blobs_fetched_total", "", COUNTER,                           \
+      "Blobs fetched from peers, verified and stored.")                                            \
+    X(PEER_BYTES_FETCHED, "varve_peer_bytes_fetched_total", "", COUNTER, "Their bytes.")           \
+    X(PEER_BLOBS_SKIPPED, "varve_peer_blobs_skipped_total", "", COUNTER,                           \
+      "Blobs told by a peer that it no longer had, or that do not fit here.")                      \
+    X(PEER_ACTIONS_TAKEN, "varve_peer_action_results_total", "result=\"taken\"", COUNTER,          \
+      "Action results told by peers, by outcome.")                                                 \
+    X(PEER_ACTIONS_OLDER, "varve_peer_action_results_total", "result=\"older\"", COUNTER,          \
+      "Action results told by peers, by outcome.")                                                 \
+    X(PEER_ACTIONS_INCOMPLETE, "varve_peer_action_results_total", "result=\"incomplete\"",         \
+      COUNTER, "Action results told by peers, by outcome.")                                        \
+    X(PEER_FORGETS, "varve_peer_deletions_total", "", COUNTER,                                     \
+      "Deletions told by peers and carried out here.")                                             \
+    X(PEER_LIES, "varve_peer_lies_total", "", COUNTER,                                             \
+      "Times that a peer sent what cannot be or is not what it says.")                             \
+    X(PEER_FAILURES, "varve_peer_failures_total", "", COUNTER,                                     \
+      "Times that following a peer was broken off, to be tried again.")                            \
+    X(READ_REPAIRS_FOUND, "varve_read_repairs_total", "result=\"found\"", COUNTER,                 \
+      "Blobs and action results that were not here and asked of peers, by outcome.")               \
+    X(READ_REPAIRS_ABSENT, "varve_read_repairs_total", "result=\"absent\"", COUNTER,               \
+      "Blobs and action results that were not here and asked of peers, by outcome.")               \
     X(RECOVERED_RECORDS, "varve_recovered_records_total", "", COUNTER,                             \
       "Records found behind the index's checkpoint at start.")                                     \
     X(RECOVERY_TAILS_CUT, "varve_recovery_tails_cut_total", "", COUNTER,                           \
@@ -132,6 +177,22 @@
     X(BUDGET_WAITING, "varve_calls_waiting_for_budget", "", GAUGE,                                 \
       "RPCs that wait until memory for their next message is free.")                               \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
+    X(ACCESS_UNAUTHENTICATED, "varve_access_denied_total", "reason=\"unauthenticated\"", COUNTER,  \
+      "Requests refused for who asked, by reason.")                                                \
+    X(ACCESS_FORBIDDEN, "varve_access_denied_total", "reason=\"forbidden\"", COUNTER,              \
+      "Requests refused for who asked, by reason.")                                                \
+    X(ACCESS_LIMITED, "varve_access_denied_total", "reason=\"rate_limited\"", COUNTER,             \
+      "Requests refused for who asked, by reason.")                                                \
+    X(ACCESS_RELOADS, "varve_access_reloads_total", "result=\"ok\"", COUNTER,                      \
+      "How often the access file was read again, by outcome.")                                     \
+    X(ACCESS_RELOADS_FAILED, "varve_access_reloads_total", "result=\"failed\"", COUNTER,           \
+      "How often the access file was read again, by outcome.")                                     \
+    X(TLS_RELOADS, "varve_tls_reloads_total", "result=\"ok\"", COUNTER,                            \
+      "How often the files of TLS were read again, by outcome.")                                   \
+    X(TLS_RELOADS_FAILED, "varve_tls_reloads_total", "result=\"failed\"", COUNTER,                 \
+      "How often the files of TLS were read again, by outcome.")                                   \
+    X(TLS_EXPIRY, "varve_tls_certificate_expiry_timestamp_seconds", "", GAUGE,                     \
+      "When the server's certificate expires, in seconds since 1970; 0 without TLS.")              \
     X(CONNECTIONS, "varve_connections", "", GAUGE, "Connections open, gRPC and HTTP.")             \
     X(STUCK, "varve_stuck", "", GAUGE, "1 while threads make no progress with what waits.")        \
     X(CONNECTIONS_SHED, "varve_connections_shed_total", "", COUNTER,                               \

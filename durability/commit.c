@@ -6,6 +6,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "durability/copies.h"
 
 /* Digests of one round, to find the same blob twice: open addressing, twice as large as a round. */
 enum { ROUND_DIGESTS = 2 * LIMIT_COMMIT_RECORDS };
@@ -35,7 +36,8 @@ struct commit_round {
     struct record *records[LIMIT_COMMIT_RECORDS]; /* those that are appended */
     struct commit_request *appended[LIMIT_COMMIT_RECORDS];
     size_t appended_count;
-    struct ack *ok, **ok_tail; /* acknowledged when the round is durable */
+    struct ack *ok, **ok_tail;     /* acknowledged when the round is durable */
+    struct ack *held, **held_tail; /* and these when others have it, too */
     struct commit_request *digests[ROUND_DIGESTS];
     struct index_entry entries[LIMIT_COMMIT_RECORDS];
     size_t entry_count;
@@ -54,10 +56,11 @@ struct commit {
     bool no_room;                /* guarded by lock: writes wait for an eviction */
     int64_t look_again_ns;       /* guarded by lock: but not longer */
     int expected;                /* guarded by lock */
-    bool idle;        /* guarded by lock: the committer sleeps until something is submitted */
-    bool sync_wanted; /* guarded by lock */
-    bool stopping;    /* guarded by lock */
-    bool failed;      /* guarded by lock; never goes back to false */
+    bool idle;              /* guarded by lock: the committer sleeps until something is submitted */
+    bool sync_wanted;       /* guarded by lock */
+    bool stopping;          /* guarded by lock */
+    bool failed;            /* guarded by lock; never goes back to false */
+    uint64_t published_seq; /* guarded by lock */
 
     struct commit_round *round; /* owned; the committer's */
 
@@ -85,6 +88,9 @@ static void halve(struct commit *commit);
 static bool is_blob(const struct commit_request *request);
 static bool seen_in_round(struct commit_round *round, struct commit_request *request);
 static void acknowledge_later(struct commit_round *round, struct commit_request *request);
+static void forget_acknowledgements(struct commit_round *round);
+static void acknowledge(struct commit *commit, uint64_t seq);
+static void tell_published(struct commit *commit, uint64_t seq);
 static bool append(struct commit *commit, bool *later, struct status *status);
 static bool is_stopping(struct commit *commit);
 static bool sync_lane(struct commit *commit, uint64_t *covered, struct status *status);
@@ -116,7 +122,8 @@ bool commit_new(const struct commit_config *config, struct commit **commit, stru
     made->config = *config;
     made->log = config->store->logs[config->lane];
     made->round = round;
-    watermark_init(&made->watermark, segment_log_pending_seq(made->log));
+    made->published_seq = segment_log_pending_seq(made->log);
+    watermark_init(&made->watermark, made->published_seq);
     lock_init(&made->lock, LOCK_RANK_COMMIT);
     condition_init(&made->submitted);
     *commit = made;
@@ -252,7 +259,7 @@ static bool run_round(struct commit *commit)
     if (later)
         put_back(commit);
     if (round->appended_count == 0 && !sync_wanted) {
-        acker_post(commit->config.acker, round->ok, &status); /* everything was there already */
+        acknowledge(commit, commit_published_seq(commit)); /* everything was there already */
         return true;
     }
     if (!sync_lane(commit, &covered, &status)) {
@@ -264,12 +271,16 @@ static bool run_round(struct commit *commit)
     publish(commit);
     FAILPOINT(commit_after_publish);
     let_go(commit, 0);
+    tell_published(commit, covered);
+    /* What was there already is older than what was not. */
+    const uint64_t needed_seq =
+        round->appended_count > 0 ? round->records[round->appended_count - 1]->seq : covered;
 
     /* Entries are copied before the acknowledgement: afterwards the requests are no longer ours. */
     const struct segment_log_position position = segment_log_synced_position(commit->log);
     indexer_post(commit->config.indexer, commit->config.lane, round->entries, round->entry_count,
                  &position);
-    acker_post(commit->config.acker, round->ok, &status);
+    acknowledge(commit, needed_seq);
     FAILPOINT(commit_after_ack);
     return true;
 }
@@ -283,8 +294,7 @@ static bool gather(struct commit *commit, bool *sync_wanted)
     round->bytes = 0;
     round->appended_count = 0;
     round->entry_count = 0;
-    round->ok = NULL;
-    round->ok_tail = &round->ok;
+    forget_acknowledgements(round);
     memset(round->digests, 0, sizeof(round->digests));
 
     lock_acquire(&commit->lock);
@@ -342,7 +352,7 @@ static void put_back(struct commit *commit)
     lock_release(&commit->lock);
     round->count = 0;
     round->appended_count = 0;
-    round->ok = NULL;
+    forget_acknowledgements(round);
 }
 
 static void queue_put_back_locked(struct request_queue *queue,
@@ -500,9 +510,40 @@ static bool seen_in_round(struct commit_round *round, struct commit_request *req
 
 static void acknowledge_later(struct commit_round *round, struct commit_request *request)
 {
+    struct ack ***const tail = round->moves || request->local ? &round->ok_tail : &round->held_tail;
     request->ack.next = NULL;
-    *round->ok_tail = &request->ack;
-    round->ok_tail = &request->ack.next;
+    **tail = &request->ack;
+    *tail = &request->ack.next;
+}
+
+static void forget_acknowledgements(struct commit_round *round)
+{
+    round->ok = NULL;
+    round->ok_tail = &round->ok;
+    round->held = NULL;
+    round->held_tail = &round->held;
+}
+
+/* seq: up to which others must have the log for the held ones. The requests are no longer ours then. */
+static void acknowledge(struct commit *commit, uint64_t seq)
+{
+    const struct status ok = {0};
+    struct commit_round *round = commit->round;
+    acker_post(commit->config.acker, round->ok, &ok);
+    if (commit->config.copies != NULL)
+        copies_hold(commit->config.copies, commit->config.lane, seq, round->held);
+    else
+        acker_post(commit->config.acker, round->held, &ok);
+}
+
+static void tell_published(struct commit *commit, uint64_t seq)
+{
+    lock_acquire(&commit->lock);
+    ASSERT(seq >= commit->published_seq);
+    commit->published_seq = seq;
+    lock_release(&commit->lock);
+    if (commit->config.on_published != NULL)
+        commit->config.on_published(commit->config.on_published_argument, commit->config.lane, seq);
 }
 
 /* *later: nothing was appended, a write must wait for an eviction. */
@@ -553,8 +594,7 @@ static void halve(struct commit *commit)
     lock_release(&commit->lock);
     round->appended_count /= 2;
     round->count = kept;
-    round->ok = NULL;
-    round->ok_tail = &round->ok;
+    forget_acknowledgements(round);
     for (size_t i = 0; i < kept; i++)
         acknowledge_later(round, round->requests[i]);
 }
@@ -739,6 +779,14 @@ void commit_stop(struct commit *commit)
 struct watermark *commit_watermark(struct commit *commit)
 {
     return &commit->watermark;
+}
+
+uint64_t commit_published_seq(struct commit *commit)
+{
+    lock_acquire(&commit->lock);
+    const uint64_t seq = commit->published_seq;
+    lock_release(&commit->lock);
+    return seq;
 }
 
 bool commit_failed(struct commit *commit, struct status *why)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Group commit of one lane. Requests queue up; a round appends all that wait in one gathered write, syncs once,
- * moves durable_seq, makes the entries visible in memory, and only then calls the requests back.
+ * moves durable_seq, makes the entries visible in memory, and only then calls the requests back: those of writes by way of
+ * durability/copies.h.
  *
  *              submit              append                sync                publish            done
  *   request ───────────► queued ───────────► pending ───────────► durable ───────────► visible ──────► acknowledged
@@ -27,6 +28,7 @@
 #include "store/store.h"
 
 struct commit;
+struct copies;
 
 /* One record that waits to become durable. Memory of the submitter, which must stay until `done` is called. */
 struct commit_request {
@@ -36,6 +38,8 @@ struct commit_request {
         relocate; /* a move: where the entry lies now; published only if it still does. Segment 0: no move */
     uint16_t
         clear_touch; /* a move: the entry counts as unused then if its touch is still this; 0: keep it */
+    bool
+        local; /* acknowledged once it is durable here, whatever durability/copies.h says: it came from a peer */
     bool
         stale; /* out, a move: the entry lies elsewhere by now, or nowhere; the copy, if there is one, is nobody's */
     struct place forget; /* FORGET: the record that goes */
@@ -51,6 +55,13 @@ struct commit_config {
     enum lane lane;
     struct acker *acker;
     struct indexer *indexer;
+    struct copies *copies; /* writes are acknowledged once others have them, too; NULL: at once */
+    /*
+     * NULL, or called from the committer, holding no lock, when all records up to this seq are durable, and visible those that
+     * are to be.
+     */
+    void (*on_published)(void *argument, enum lane lane, uint64_t seq);
+    void *on_published_argument;
     /* Called once, from the committer, when the lane fails for good. */
     void (*on_failure)(void *argument, enum lane lane, const struct status *why);
     void *on_failure_argument;
@@ -87,6 +98,8 @@ bool commit_wait(struct commit *commit);
 void commit_stop(struct commit *commit);
 
 struct watermark *commit_watermark(struct commit *commit);
+/* As on_published said last; after recovery: what it has found. Never more than is durable. */
+uint64_t commit_published_seq(struct commit *commit);
 bool commit_failed(struct commit *commit, struct status *why);
 
 #endif

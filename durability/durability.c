@@ -23,6 +23,7 @@ struct durability {
     struct commit *commits[LANE_COUNT];
     struct evictor *evictor;
     struct scrub *scrub;
+    struct copies *copies;
     void (*on_failure)(void *argument, enum lane lane, const struct status *why); /* may be NULL */
     void *on_failure_argument;                                                    /* borrowed */
 
@@ -48,6 +49,7 @@ struct durability {
 static bool open_parts(struct durability *durability,
                        struct recovery_report *report,
                        struct status *status);
+static void on_published(void *argument, enum lane lane, uint64_t seq);
 static void on_lane_failure(void *argument, enum lane lane, const struct status *why);
 static bool start_threads(struct durability *durability, struct status *status);
 static void log_report(const struct store *store, const struct recovery_report *report);
@@ -107,13 +109,17 @@ static bool open_parts(struct durability *durability,
         ok = false;
     }
     free(index_path);
-    ok = ok && acker_new(&durability->acker, status);
+    ok = ok && acker_new(&durability->acker, status) &&
+         copies_new(store, durability->acker, &durability->copies, status);
     for (enum lane lane = LANE_SMALL; ok && lane < LANE_COUNT; lane++) {
         const struct commit_config config = {
             .store = store,
             .lane = lane,
             .acker = durability->acker,
             .indexer = durability->indexer,
+            .copies = durability->copies,
+            .on_published = on_published,
+            .on_published_argument = durability,
             .on_failure = on_lane_failure,
             .on_failure_argument = durability,
         };
@@ -131,6 +137,12 @@ static bool open_parts(struct durability *durability,
                                        .small_lane = durability->commits[LANE_SMALL]};
     return ok && evictor_new(&evict, &durability->evictor, status) &&
            scrub_new(&scrub, &durability->scrub, status);
+}
+
+static void on_published(void *argument, enum lane lane, uint64_t seq)
+{
+    struct durability *durability = argument;
+    copies_published(durability->copies, lane, seq);
 }
 
 /* Of the committer whose lane failed. Nobody trusts the disk any more: the other lane takes nothing either. */
@@ -207,6 +219,8 @@ void durability_close(struct durability *durability)
             commit_stop(durability->commits[lane]);
         thread_join(&durability->commit_threads[lane]);
     }
+    if (durability->copies != NULL)
+        copies_stop(durability->copies); /* what it holds goes to the acker */
     if (durability->acker != NULL)
         acker_stop(durability->acker);
     thread_join(&durability->ack_thread);
@@ -229,6 +243,7 @@ void durability_close(struct durability *durability)
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
         commit_free(durability->commits[lane]);
     evictor_free(durability->evictor);
+    copies_free(durability->copies);
     acker_free(durability->acker);
     indexer_free(durability->indexer);
     store_close(durability->store);
@@ -407,6 +422,11 @@ void durability_forget(struct durability *durability,
         .reason = reason,
     };
     forget_entry(durability->store, durability->commits[LANE_SMALL], &forget);
+}
+
+struct copies *durability_copies(struct durability *durability)
+{
+    return durability->copies;
 }
 
 struct scrub *durability_scrub(struct durability *durability)

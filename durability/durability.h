@@ -7,6 +7,7 @@
 #define VARVE_DURABILITY_DURABILITY_H
 
 #include "durability/commit.h"
+#include "durability/copies.h"
 #include "durability/recovery.h"
 #include "durability/scrub.h"
 
@@ -27,6 +28,7 @@ void durability_close(struct durability *durability);
 struct store *durability_store(struct durability *durability);
 struct commit *durability_commit(struct durability *durability, enum lane lane);
 struct scrub *durability_scrub(struct durability *durability);
+struct copies *durability_copies(struct durability *durability);
 bool durability_failed(struct durability *durability, struct status *why); /* either lane */
 
 /*

@@ -7,13 +7,15 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "store/find.h"
+#include "store/forget_record.h"
 
 static void log_forget(const struct forget *forget);
 static void submit(struct store *store, struct commit *small_lane, const struct forget *forget);
+static int64_t next_time(struct store *store);
 static void forgotten(struct ack *ack, const struct status *result);
 static void log_not_written(const struct digest *digest, const char *reason);
 
-void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget)
+bool forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget)
 {
     const struct blob_key key =
         forget->kind == RECORD_ACTION
@@ -26,11 +28,12 @@ void forget_entry(struct store *store, struct commit *small_lane, const struct f
             ? store_find_action(store, &forget->digest, forget->instance, FIND_ONLY, &found)
             : store_find_blob(store, &forget->digest, FIND_ONLY, &found);
     if (!is_there || !blob_table_remove(store->table, key, forget->place))
-        return; /* somebody else was first, or it has been written anew */
+        return false; /* somebody else was first, or it has been written anew */
     metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
     if (forget->reason != FORGET_EVICTED)
         log_forget(forget);
     submit(store, small_lane, forget);
+    return true;
 }
 
 static void log_forget(const struct forget *forget)
@@ -46,27 +49,36 @@ static void submit(struct store *store, struct commit *small_lane, const struct 
 {
     struct forgetting *forgetting = calloc(1, sizeof(*forgetting));
     if (forgetting == NULL) {
-        log_not_written(&forget->digest, "no memory");
+        const struct status why = {.code = STATUS_RESOURCE_EXHAUSTED,
+                                   .message = "no memory for a FORGET"};
+        log_not_written(&forget->digest, why.message);
+        if (forget->ack != NULL)
+            forget->ack->done(forget->ack, &why);
         return;
     }
-    forgetting_fill(forgetting, forget, clock_wall_ns(store->clock));
+    forgetting_fill(forgetting, store, forget);
     forgetting->request.ack.done = forgotten;
-    forgetting->store = store;
     lock_acquire(&store->forget_lock);
     store->forgets_in_flight++;
     lock_release(&store->forget_lock);
     commit_submit(small_lane, &forgetting->request);
 }
 
-void forgetting_fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns)
+void forgetting_fill(struct forgetting *forgetting,
+                     struct store *store,
+                     const struct forget *forget)
 {
     ASSERT(forget->instance.length <= sizeof(forgetting->instance));
-    forgetting->payload = (struct forget_payload){
-        .place = place_pack(forget->place),
-        .kind = (uint8_t)forget->kind,
-        .reason = (uint8_t)forget->reason,
-        .wall_ns = wall_ns,
+    forgetting->store = store;
+    forgetting->told = forget->ack;
+    const struct forget_record fields = {
+        .place = forget->place,
+        .kind = forget->kind,
+        .reason = forget->reason,
+        .wall_ns = forget->wall_ns != 0 ? forget->wall_ns : next_time(store),
+        .origin_uid = forget->origin_uid != 0 ? forget->origin_uid : store->node_uid,
     };
+    forget_record_fixed_put(&forgetting->payload, &fields);
     if (forget->instance.length > 0)
         memcpy(forgetting->instance, forget->instance.data, forget->instance.length);
     forgetting->parts[0] = bytes_of(&forgetting->payload, sizeof(forgetting->payload));
@@ -86,13 +98,28 @@ void forgetting_fill(struct forgetting *forgetting, const struct forget *forget,
     };
 }
 
+/* No two of one node have the same time: others tell them apart by it. */
+static int64_t next_time(struct store *store)
+{
+    lock_acquire(&store->forget_lock);
+    int64_t wall_ns = clock_wall_ns(store->clock);
+    if (wall_ns <= store->last_forget_wall_ns)
+        wall_ns = store->last_forget_wall_ns + 1;
+    store->last_forget_wall_ns = wall_ns;
+    lock_release(&store->forget_lock);
+    return wall_ns;
+}
+
 static void forgotten(struct ack *ack, const struct status *result)
 {
     struct forgetting *forgetting = CONTAINER_OF(ack, struct forgetting, request.ack);
     if (result->code != STATUS_OK)
         log_not_written(&forgetting->record.digest, result->message);
     struct store *store = forgetting->store;
+    struct ack *const told = forgetting->told;
     free(forgetting);
+    if (told != NULL)
+        told->done(told, result);
     lock_acquire(&store->forget_lock);
     store->forgets_in_flight--;
     condition_broadcast(&store->forgets_answered);

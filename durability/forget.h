@@ -11,13 +11,16 @@ struct forget {
     struct place place;    /* of the record that goes; another record of the same digest stays */
     enum record_kind kind; /* of that record: BLOB, MANIFEST or ACTION */
     enum forget_reason reason;
+    uint64_t origin_uid; /* of the node that ordered it; 0: this one */
+    int64_t wall_ns;     /* when; 0: now */
+    struct ack *ack;     /* NULL, or called once the FORGET is durable, or has failed */
 };
 
 /*
- * Removes the entry from memory now and queues a FORGET. Does nothing if the entry lies elsewhere by now. Failures are logged: the
- * entry then comes back with a restart, and is checked again when it is read.
+ * Removes the entry from memory now and queues a FORGET. Does nothing, and says false, if the entry lies elsewhere by now (then
+ * nothing is called back). Failures are logged: the entry then comes back with a restart, and is checked again when it is read.
  */
-void forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget);
+bool forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget);
 
 /* The record of a FORGET with all it needs on its way to the small lane; does not move in memory. */
 struct forgetting {
@@ -27,10 +30,13 @@ struct forgetting {
     struct bytes parts[2];
     struct forget_payload payload;
     char instance[LIMIT_INSTANCE_NAME_BYTES];
+    struct ack *told; /* borrowed; NULL: nobody waits for it */
 };
 
-/* Fills request and record, but not request.ack. Nothing of *forget is borrowed. */
-void forgetting_fill(struct forgetting *forgetting, const struct forget *forget, int64_t wall_ns);
+/* Fills store, request and record, but not request.ack. Nothing of *forget is borrowed but its ack. */
+void forgetting_fill(struct forgetting *forgetting,
+                     struct store *store,
+                     const struct forget *forget);
 
 /*
  * Waits until every FORGET that forget_entry() queued before is durable or has failed. Not for the threads that commit and

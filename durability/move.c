@@ -9,6 +9,7 @@
 #include "durability/forget.h"
 #include "store/action_record.h"
 #include "store/blob_reader.h"
+#include "store/forget_record.h"
 #include "store/segment_contents.h"
 
 /* What is read and not yet durable: a few rounds of commit, so that one is read while another is synced. */
@@ -108,13 +109,10 @@ bool move_identify(struct store *store,
         if (ok)
             *key = blob_table_action_key(store->table, &digest, action.instance);
     } else if (header.kind == RECORD_FORGET) {
-        struct forget_payload forget;
-        ok = payload.length >= sizeof(forget) ||
-             status_fail(status, STATUS_DATA_LOSS, "a FORGET of %zu bytes", payload.length);
-        if (ok) {
-            memcpy(&forget, payload.data, sizeof(forget));
-            *named = place_unpack(forget.place).segment;
-        }
+        struct forget_record forget;
+        ok = forget_record_decode(payload, &forget, status);
+        if (ok)
+            *named = forget.place.segment;
     } else {
         *key = blob_table_blob_key(store->table, &digest);
     }
@@ -259,15 +257,12 @@ static bool take_key(struct move *move, struct status *status)
             return false;
         instance = action.instance;
     } else if (move->record.kind == RECORD_FORGET) {
-        struct forget_payload forget;
-        if (move->payload.length < sizeof(forget))
-            return status_fail(status, STATUS_DATA_LOSS, "a FORGET of %zu bytes",
-                               move->payload.length);
-        memcpy(&forget, move->payload.data, sizeof(forget));
-        move->request.forget = place_unpack(forget.place);
-        move->request.forget_kind = (enum record_kind)forget.kind;
-        instance =
-            bytes_of(move->payload.data + sizeof(forget), move->payload.length - sizeof(forget));
+        struct forget_record forget;
+        if (!forget_record_decode(move->payload, &forget, status))
+            return false;
+        move->request.forget = forget.place;
+        move->request.forget_kind = forget.kind;
+        instance = forget.instance;
     }
     if (instance.length > sizeof(move->instance))
         return status_fail(status, STATUS_DATA_LOSS, "an instance name of %zu bytes",
@@ -462,7 +457,7 @@ static bool submit_forget(struct mover *mover,
     made->digest = forget->digest;
     made->key = key;
     made->evicted = *evicted;
-    forgetting_fill(&made->forgetting, forget, clock_wall_ns(mover->store->clock));
+    forgetting_fill(&made->forgetting, mover->store, forget);
     made->forgetting.request.ack.done = forgotten;
     begin(mover, made->forgetting.record.payload_bytes);
     commit_submit(mover->commits[LANE_SMALL], &made->forgetting.request);

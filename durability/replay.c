@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "store/action_record.h"
+#include "store/forget_record.h"
 #include "store/segment_contents.h"
 #include "store/segment_walk.h"
 
@@ -365,16 +366,16 @@ static bool tell(struct replay *replay,
         }
         entry.instance = action.instance;
     } else if (kind == RECORD_FORGET) {
-        struct forget_payload forget;
-        if (payload.length < sizeof(forget)) {
+        struct forget_record forget;
+        struct status bad;
+        if (!forget_record_decode(payload, &forget, &bad)) {
             replay->damaged++;
             return true;
         }
-        memcpy(&forget, payload.data, sizeof(forget));
         entry.forget = true;
-        entry.kind = (enum record_kind)forget.kind;
-        entry.place = place_unpack(forget.place);
-        entry.instance = bytes_of(payload.data + sizeof(forget), payload.length - sizeof(forget));
+        entry.kind = forget.kind;
+        entry.place = forget.place;
+        entry.instance = forget.instance;
     }
     return replay->each(replay->argument, &entry, status);
 }

@@ -90,8 +90,7 @@ static bool forget_at(struct rot *rot,
     struct blob_use use;
     if (!blob_table_look(table, key, &use) || place_pack(use.place) != place_pack(place))
         return false;
-    forget_entry(rot->store, rot->small_lane, &forget);
-    return true;
+    return forget_entry(rot->store, rot->small_lane, &forget);
 }
 
 /*

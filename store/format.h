@@ -141,15 +141,21 @@ struct manifest_chunk {
 };
 static_assert(sizeof(struct manifest_chunk) == MANIFEST_CHUNK_BYTES, "24 bytes a chunk");
 
-/* The payload of a FORGET: what is gone and why; for an ACTION its instance name follows. */
+/*
+ * The payload of a FORGET: what is gone and why; for an ACTION its instance name follows. One that says 0 in fixed_bytes is of the
+ * first form and ends before origin_uid. Read by store/forget_record.h alone.
+ */
 struct forget_payload {
     uint64_t place;      /*  0: place_pack() of the forgotten BLOB, MANIFEST or ACTION record */
     uint8_t kind;        /*  8: enum record_kind of it */
     uint8_t reason;      /*  9: enum forget_reason */
-    uint8_t reserved[6]; /* 10 */
-    int64_t wall_ns;     /* 16: when */
+    uint8_t fixed_bytes; /* 10: 32, the length of this struct; 0 stands for 24 */
+    uint8_t reserved[5]; /* 11 */
+    int64_t wall_ns;     /* 16: when it was ordered */
+    uint64_t origin_uid; /* 24: of the node that ordered it; 0: of the one whose log this is */
 };
-static_assert(sizeof(struct forget_payload) == 24, "a FORGET's fixed part is 24 bytes");
+static_assert(sizeof(struct forget_payload) == 32, "a FORGET's fixed part is 32 bytes");
+static_assert(offsetof(struct forget_payload, origin_uid) == 24, "the first form ends before it");
 enum forget_reason { FORGET_DAMAGED = 1, FORGET_PURGED = 2, FORGET_EVICTED = 3 };
 
 /*

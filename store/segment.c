@@ -331,7 +331,7 @@ static bool note_entry(struct segment *segment,
         segment->footer = grown;
         segment->footer_capacity = capacity;
     }
-    if (segment->footer_count == 0)
+    if (segment->footer_count == 0 && segment->first_seq != header->seq)
         segment->first_seq = header->seq;
     footer_entry_of_header(header, offset, &segment->footer[segment->footer_count++]);
     return true;
@@ -380,15 +380,17 @@ bool segment_seal(struct segment *segment, struct status *status)
         return false;
     }
     FAILPOINT(segment_after_seal);
-    if (!segment_sync(segment, status))
-        return false;
+    return segment_sync(segment, status);
+}
+
+void segment_sealed(struct segment *segment)
+{
     io_close(segment->io, segment->write_fd);
     segment->write_fd = -1;
     segment->sealed = true;
     free(segment->footer);
     segment->footer = NULL;
     segment->footer_capacity = 0;
-    return true;
 }
 
 /*

@@ -109,11 +109,13 @@ bool segment_fits(const struct segment *segment, uint64_t total_bytes, size_t re
 
 MUST_CHECK bool segment_sync(struct segment *segment, struct status *status);
 /*
- * Writes the footer (walking the records first if it does not have them all), cuts the file to its end, syncs, closes the
- * write descriptor. Everything below end is durable already, so a failure loses nothing: the segment is walked at the next
- * start that needs it.
+ * Writes the footer (walking the records first if it does not have them all), cuts the file to its end, syncs. Everything below
+ * end is durable already, so a failure loses nothing: the segment is walked at the next start that needs it. Once it has
+ * succeeded, segment_sealed() closes the write descriptor and lets go of the footer in memory; under the lane's lock, if the
+ * segment is in a lane.
  */
 MUST_CHECK bool segment_seal(struct segment *segment, struct status *status);
+void segment_sealed(struct segment *segment);
 
 /*
  * Reads the footer of a sealed segment. *entries NULL when there is no valid one (then the segment must be walked);

@@ -43,6 +43,7 @@ struct segment_log {
     struct segment_list unsynced; /* full, with bytes that are not durable; oldest first */
     struct segment_list unsealed; /* full and durable, without a footer */
     struct segment *sealing;      /* taken from unsealed by segment_log_maintain() */
+    bool sealing_is_noted;        /* its notes were complete then, and stay as they are */
     bool making;                  /* somebody makes a segment without the lock */
     int64_t retry_at_ns;          /* no new attempt to make one before */
     struct status make_failure;   /* the last; code 0: none */
@@ -750,6 +751,7 @@ static struct segment *take_unsealed(struct segment_log *log)
         list_remove_first(&log->unsealed);
     }
     log->sealing = segment;
+    log->sealing_is_noted = segment != NULL && segment->footer_complete;
     lock_release(&log->lock);
     return segment;
 }
@@ -760,9 +762,12 @@ static void seal(struct segment_log *log, struct segment *segment)
     struct log_text text;
     const bool opened = segment->write_fd >= 0 || segment_open_for_writing(segment, &status);
     if (opened && segment_seal(segment, &status)) {
-        segment_set_resized(log->segments, segment,
-                            segment->end + segment->footer_count * FOOTER_ENTRY_BYTES +
-                                FOOTER_TRAILER_BYTES);
+        const uint64_t file_bytes =
+            segment->end + segment->footer_count * FOOTER_ENTRY_BYTES + FOOTER_TRAILER_BYTES;
+        lock_acquire(&log->lock); /* others may be looking at its notes */
+        segment_sealed(segment);
+        lock_release(&log->lock);
+        segment_set_resized(log->segments, segment, file_bytes);
         return;
     }
     log_event(LOG_LEVEL_WARN, "segment_not_sealed", "segment=%" PRIu64 " lane=%s reason=%s",
@@ -796,6 +801,54 @@ bool segment_log_is_done_with(struct segment_log *log, const struct segment *seg
                         list_has(&log->unsealed, segment);
     lock_release(&log->lock);
     return !in_use;
+}
+
+void segment_log_look(struct segment_log *log,
+                      const struct segment *segment,
+                      uint64_t from_seq,
+                      struct footer_entry *entries,
+                      size_t capacity,
+                      struct segment_look *look)
+{
+    *look = (struct segment_look){0};
+    lock_acquire(&log->lock);
+    const bool noted = segment == log->sealing ? log->sealing_is_noted : segment->footer_complete;
+    look->end = segment->end;
+    look->sealed = segment != log->sealing && segment->sealed;
+    if (segment->end > SEGMENT_HEADER_BYTES) {
+        look->first_seq = segment->first_seq;
+        look->last_seq = segment->last_seq;
+    }
+    look->noted = !look->sealed && noted && segment->footer_count > 0;
+    if (look->noted && from_seq >= look->first_seq && from_seq <= look->last_seq) {
+        const size_t at = (size_t)(from_seq - look->first_seq);
+        const size_t left = segment->footer_count - at;
+        look->count = left < capacity ? left : capacity;
+        memcpy(entries, &segment->footer[at], look->count * sizeof(*entries));
+    }
+    lock_release(&log->lock);
+}
+
+uint64_t segment_log_seq_at(struct segment_log *log, const struct segment *segment, uint64_t offset)
+{
+    uint64_t seq = 0;
+    lock_acquire(&log->lock);
+    const bool noted = segment == log->sealing ? log->sealing_is_noted : segment->footer_complete;
+    if (!segment->sealed && noted && segment->footer_count > 0) {
+        size_t low = 0;
+        size_t high = segment->footer_count;
+        while (low < high) {
+            const size_t middle = low + (high - low) / 2;
+            if (segment->footer[middle].offset_lines < offset / RECORD_ALIGNMENT_BYTES)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        seq = segment->first_seq + low;
+    }
+    const uint64_t last_seq = segment->last_seq;
+    lock_release(&log->lock);
+    return seq != 0 && seq < last_seq ? seq : last_seq;
 }
 
 static bool list_has(const struct segment_list *list, const struct segment *segment)

@@ -129,6 +129,32 @@ bool segment_log_wants_spare(struct segment_log *log);
 /* Tells appenders that wait that there may be room again, and lets a disk that was full be tried again at once. */
 void segment_log_room_made(struct segment_log *log);
 
+/* What a segment of the lane holds, whatever state it is in. */
+struct segment_look {
+    uint64_t first_seq; /* 0: it holds no record, or its first one cannot be read */
+    uint64_t last_seq;  /* not durable, perhaps */
+    uint64_t end;       /* where its records end */
+    bool sealed;        /* its footer is on disk, and nothing of this changes any more */
+    bool noted;         /* its records are all in memory */
+    size_t count;       /* so many of them were given */
+};
+
+/*
+ * entries: room for `capacity`; if the segment is noted, they are filled from the record from_seq on. The segment is pinned.
+ * Any thread.
+ */
+void segment_log_look(struct segment_log *log,
+                      const struct segment *segment,
+                      uint64_t from_seq,
+                      struct footer_entry *entries,
+                      size_t capacity,
+                      struct segment_look *look);
+
+/* The seq of the record at offset of a segment of the lane, or, where that is not in memory, of the segment's last. */
+uint64_t segment_log_seq_at(struct segment_log *log,
+                            const struct segment *segment,
+                            uint64_t offset);
+
 /* True if the segment is of no more use to the lane: full, durable, sealed or given up. */
 bool segment_log_is_done_with(struct segment_log *log, const struct segment *segment);
 

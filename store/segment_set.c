@@ -107,6 +107,34 @@ void segment_set_unpin(struct segment_set *set, struct segment *segment)
     lock_release(&set->lock);
 }
 
+struct segment *segment_set_pin_next(struct segment_set *set, enum lane lane, uint64_t number)
+{
+    struct segment *segment = NULL;
+    size_t at = 0;
+    lock_acquire(&set->lock);
+    for (find_locked(set, number + 1, &at); segment == NULL && at < set->count; at++) {
+        if (set->segments[at]->lane == lane && !set->segments[at]->condemned)
+            segment = set->segments[at];
+    }
+    if (segment != NULL)
+        segment->pins++;
+    lock_release(&set->lock);
+    return segment;
+}
+
+uint64_t segment_set_bytes_behind(struct segment_set *set, enum lane lane, uint64_t number)
+{
+    uint64_t bytes = 0;
+    size_t at = 0;
+    lock_acquire(&set->lock);
+    for (find_locked(set, number + 1, &at); at < set->count; at++) {
+        if (set->segments[at]->lane == lane)
+            bytes += set->segments[at]->file_bytes;
+    }
+    lock_release(&set->lock);
+    return bytes;
+}
+
 bool segment_set_hold(struct segment_set *set, uint64_t number)
 {
     size_t at = 0;

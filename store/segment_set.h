@@ -20,6 +20,10 @@ MUST_CHECK bool segment_set_add(struct segment_set *set,
 /* Pins the segment, or NULL when it is gone or condemned. Any thread. */
 struct segment *segment_set_pin(struct segment_set *set, uint64_t number);
 void segment_set_unpin(struct segment_set *set, struct segment *segment);
+/* Pins the first one of the lane whose number is greater; NULL when there is none. Any thread. */
+struct segment *segment_set_pin_next(struct segment_set *set, enum lane lane, uint64_t number);
+/* What the files of the lane take whose number is greater, with what is allocated ahead. */
+uint64_t segment_set_bytes_behind(struct segment_set *set, enum lane lane, uint64_t number);
 
 /*
  * A segment that is to go: first it is doomed, then, once nobody holds it, emptied, then condemned, and removed once nobody pins it.

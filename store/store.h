@@ -53,7 +53,8 @@ struct store {
     /* FORGETs that are submitted and not yet answered: durability/forget.h's. */
     struct lock forget_lock;
     struct condition forgets_answered;
-    size_t forgets_in_flight; /* guarded by forget_lock */
+    size_t forgets_in_flight;    /* guarded by forget_lock */
+    int64_t last_forget_wall_ns; /* guarded by forget_lock: of the FORGETs ordered here */
 };
 
 struct store_config {

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "durability/copies.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "store/find.h"
+
+/* Writes that were acknowledged together: a round of group commit, or one blob that was there. */
+struct waiting {
+    struct ack *acks; /* borrowed from whoever submitted them */
+    uint64_t seq;
+    int64_t until_ns;
+    struct waiting *next;
+};
+
+/* In the order of their seqs, and of their deadlines. */
+struct waiting_queue {
+    struct waiting *first, *last; /* owned */
+    size_t count;
+};
+
+struct known_follower {
+    struct follower public;
+    int64_t until_ns; /* it counts until then */
+    /* Where this node's log ended when the follower said last that it has come so far: if it is there now, it keeps up. */
+    uint64_t goal_seq[LANE_COUNT];
+    bool caught_up[LANE_COUNT]; /* since writes were degraded */
+};
+
+struct copies {
+    /* Set by copies_new(), never changed. Borrowed. */
+    struct store *store;
+    struct acker *acker;
+
+    struct lock lock;
+    struct copies_config config; /* guarded by lock, as all below */
+    uint64_t published_seq[LANE_COUNT];
+    void (*hook)(void *argument, enum lane lane);
+    void *hook_argument;
+    size_t hooks_running;
+    struct condition hook_done;
+    struct waiting_queue queues[LANE_COUNT];
+    struct known_follower *followers; /* owned; LIMIT_FOLLOWERS of them */
+    size_t follower_count;
+    bool followers_full; /* and somebody was turned away: logged once */
+    bool degraded;
+    bool late; /* REFUSE: some write's time was over, and none was in time since */
+    bool stopped;
+};
+
+/* What is called back once the lock is released. */
+struct outcome {
+    struct ack *ok;
+    struct ack *refused;
+    size_t late;
+    bool degraded, restored, late_begins, late_ends;
+    unsigned wanted;
+    size_t counting;
+    int64_t timeout_ns;
+};
+
+static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
+    REQUIRES(copies->lock);
+static bool counts_locked(const struct copies *copies, size_t at, int64_t now_ns)
+    REQUIRES(copies->lock);
+static size_t counting_locked(const struct copies *copies) REQUIRES(copies->lock);
+static bool enqueue_locked(struct copies *copies, enum lane lane, uint64_t seq, struct ack *acks)
+    REQUIRES(copies->lock);
+static void settle_locked(struct copies *copies, struct outcome *outcome) REQUIRES(copies->lock);
+static void give_up_locked(struct copies *copies, struct ack *acks, struct outcome *outcome)
+    REQUIRES(copies->lock);
+static void release_all_locked(struct copies *copies, struct outcome *outcome)
+    REQUIRES(copies->lock);
+static void rearm_locked(struct copies *copies, struct outcome *outcome) REQUIRES(copies->lock);
+static struct ack *dequeue(struct waiting_queue *queue);
+static void join(struct ack **list, struct ack *acks);
+static size_t length_of(const struct ack *acks);
+static void deliver(struct copies *copies, const struct outcome *outcome);
+static void refusal(const struct outcome *outcome, bool stopped, struct status *status);
+static struct known_follower *follower_of_locked(struct copies *copies,
+                                                 const struct follower_report *report,
+                                                 bool *is_new,
+                                                 bool *turned_away) REQUIRES(copies->lock);
+static void copy_text(char *to, size_t to_bytes, struct bytes text);
+
+bool copies_new(struct store *store,
+                struct acker *acker,
+                struct copies **copies,
+                struct status *status)
+{
+    struct copies *made = calloc(1, sizeof(*made));
+    struct known_follower *followers = calloc(LIMIT_FOLLOWERS, sizeof(*followers));
+    if (made == NULL || followers == NULL) {
+        free(made);
+        free(followers);
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for followers");
+    }
+    made->store = store;
+    made->acker = acker;
+    made->followers = followers;
+    lock_init(&made->lock, LOCK_RANK_COPIES);
+    condition_init(&made->hook_done);
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
+        made->published_seq[lane] = segment_log_pending_seq(store->logs[lane]);
+    *copies = made;
+    return true;
+}
+
+void copies_free(struct copies *copies)
+{
+    if (copies == NULL)
+        return;
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
+        ASSERT(copies->queues[lane].first == NULL);
+    ASSERT(copies->hooks_running == 0);
+    free(copies->followers);
+    condition_destroy(&copies->hook_done);
+    lock_destroy(&copies->lock);
+    free(copies);
+}
+
+void copies_configure(struct copies *copies, const struct copies_config *config)
+{
+    ASSERT(config->wanted <= COPIES_WANTED_MAX);
+    lock_acquire(&copies->lock);
+    copies->config = *config;
+    lock_release(&copies->lock);
+}
+
+/* ---- this node's log */
+
+void copies_published(struct copies *copies, enum lane lane, uint64_t seq)
+{
+    lock_acquire(&copies->lock);
+    ASSERT(seq >= copies->published_seq[lane]);
+    copies->published_seq[lane] = seq;
+    void (*const hook)(void *, enum lane) = copies->hook;
+    void *const argument = copies->hook_argument;
+    copies->hooks_running += hook != NULL;
+    lock_release(&copies->lock);
+    if (hook == NULL)
+        return;
+    hook(argument, lane);
+    lock_acquire(&copies->lock);
+    copies->hooks_running--;
+    condition_broadcast(&copies->hook_done);
+    lock_release(&copies->lock);
+}
+
+uint64_t copies_published_seq(struct copies *copies, enum lane lane)
+{
+    lock_acquire(&copies->lock);
+    const uint64_t seq = copies->published_seq[lane];
+    lock_release(&copies->lock);
+    return seq;
+}
+
+void copies_set_hook(struct copies *copies,
+                     void (*hook)(void *argument, enum lane lane),
+                     void *argument)
+{
+    lock_acquire(&copies->lock);
+    copies->hook = hook;
+    copies->hook_argument = argument;
+    while (copies->hooks_running > 0)
+        condition_wait(&copies->hook_done, &copies->lock);
+    lock_release(&copies->lock);
+}
+
+/* ---- what waits */
+
+void copies_hold(struct copies *copies, enum lane lane, uint64_t seq, struct ack *acks)
+{
+    if (acks == NULL)
+        return;
+    struct outcome outcome = {0};
+    lock_acquire(&copies->lock);
+    if (copies->config.wanted == 0 || enough_locked(copies, lane, seq)) {
+        outcome.ok = acks;
+    } else if (copies->degraded) {
+        outcome.ok = acks;
+        metrics_add(copies->store->metrics, METRIC_ACK_COPIES_UNWAITED, (int64_t)length_of(acks));
+    } else if (copies->stopped || !enqueue_locked(copies, lane, seq, acks)) {
+        give_up_locked(copies, acks, &outcome);
+    }
+    lock_release(&copies->lock);
+    deliver(copies, &outcome);
+}
+
+bool copies_await_blob(struct copies *copies, const struct digest *digest, struct ack *ack)
+{
+    struct store *const store = copies->store;
+    struct place place;
+    lock_acquire(&copies->lock);
+    const bool anybody = copies->config.wanted > 0;
+    lock_release(&copies->lock);
+    if (!anybody || !store_find_blob(store, digest, FIND_ONLY, &place))
+        return false;
+    struct segment *const segment = segment_set_pin(store->segments, place.segment);
+    if (segment == NULL)
+        return false;
+    const enum lane lane = segment->lane;
+    const uint64_t seq = segment_log_seq_at(store->logs[lane], segment, place.offset);
+    segment_set_unpin(store->segments, segment);
+
+    lock_acquire(&copies->lock);
+    /* The segment's last record, where the blob's own is not known, may not be durable yet. */
+    const uint64_t needed = seq < copies->published_seq[lane] ? seq : copies->published_seq[lane];
+    const bool enough = enough_locked(copies, lane, needed);
+    lock_release(&copies->lock);
+    if (enough)
+        return false;
+    ack->next = NULL;
+    copies_hold(copies, lane, needed, ack);
+    return true;
+}
+
+static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
+{
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    unsigned have = 0;
+    for (size_t i = 0; i < copies->follower_count; i++)
+        have += counts_locked(copies, i, now_ns) &&
+                copies->followers[i].public.durable_seq[lane] >= seq;
+    return have >= copies->config.wanted;
+}
+
+static bool counts_locked(const struct copies *copies, size_t at, int64_t now_ns)
+{
+    return now_ns < copies->followers[at].until_ns;
+}
+
+static size_t counting_locked(const struct copies *copies)
+{
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    size_t counting = 0;
+    for (size_t i = 0; i < copies->follower_count; i++)
+        counting += counts_locked(copies, i, now_ns);
+    return counting;
+}
+
+/* False when too many wait already, or memory is used up. */
+static bool enqueue_locked(struct copies *copies, enum lane lane, uint64_t seq, struct ack *acks)
+{
+    struct waiting_queue *const queue = &copies->queues[lane];
+    struct waiting *const waiting =
+        queue->count < LIMIT_COPIES_WAITING ? malloc(sizeof(*waiting)) : NULL;
+    if (waiting == NULL)
+        return false;
+    /* A blob that was there may be older than what waits; then it waits along. */
+    if (queue->last != NULL && queue->last->seq > seq)
+        seq = queue->last->seq;
+    *waiting = (struct waiting){
+        .acks = acks,
+        .seq = seq,
+        .until_ns = clock_monotonic_ns(copies->store->clock) + copies->config.timeout_ns,
+    };
+    if (queue->last != NULL)
+        queue->last->next = waiting;
+    else
+        queue->first = waiting;
+    queue->last = waiting;
+    queue->count++;
+    metrics_add(copies->store->metrics, METRIC_ACK_COPIES_WAITING, 1);
+    return true;
+}
+
+void copies_step(struct copies *copies)
+{
+    struct outcome outcome = {0};
+    lock_acquire(&copies->lock);
+    settle_locked(copies, &outcome);
+    metrics_set(copies->store->metrics, METRIC_FOLLOWERS, (int64_t)counting_locked(copies));
+    lock_release(&copies->lock);
+    deliver(copies, &outcome);
+}
+
+void copies_stop(struct copies *copies)
+{
+    struct outcome outcome = {0};
+    lock_acquire(&copies->lock);
+    copies->stopped = true;
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
+        while (copies->queues[lane].first != NULL) {
+            struct ack *const acks = dequeue(&copies->queues[lane]);
+            metrics_add(copies->store->metrics, METRIC_ACK_COPIES_WAITING, -1);
+            give_up_locked(copies, acks, &outcome);
+        }
+    }
+    lock_release(&copies->lock);
+    deliver(copies, &outcome);
+}
+
+/* Answers whoever has enough copies, and whose time is over. */
+static void settle_locked(struct copies *copies, struct outcome *outcome)
+{
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
+        struct waiting_queue *const queue = &copies->queues[lane];
+        while (queue->first != NULL) {
+            const bool enough = enough_locked(copies, lane, queue->first->seq);
+            if (!enough && now_ns < queue->first->until_ns)
+                break;
+            struct ack *const acks = dequeue(queue);
+            metrics_add(copies->store->metrics, METRIC_ACK_COPIES_WAITING, -1);
+            if (!enough) {
+                give_up_locked(copies, acks, outcome);
+                continue;
+            }
+            outcome->late_ends |= copies->late;
+            copies->late = false;
+            join(&outcome->ok, acks);
+        }
+    }
+}
+
+static void give_up_locked(struct copies *copies, struct ack *acks, struct outcome *outcome)
+{
+    const size_t count = length_of(acks);
+    outcome->late += count;
+    outcome->wanted = copies->config.wanted;
+    outcome->timeout_ns = copies->config.timeout_ns;
+    outcome->counting = counting_locked(copies);
+    metrics_add(copies->store->metrics, METRIC_ACK_COPIES_LATE, (int64_t)count);
+    if (copies->config.otherwise == COPIES_REFUSE) {
+        outcome->late_begins |= !copies->late;
+        copies->late = true;
+        join(&outcome->refused, acks);
+        return;
+    }
+    metrics_add(copies->store->metrics, METRIC_ACK_COPIES_UNWAITED, (int64_t)count);
+    join(&outcome->ok, acks);
+    if (copies->degraded || copies->stopped)
+        return;
+    copies->degraded = true;
+    outcome->degraded = true;
+    metrics_set(copies->store->metrics, METRIC_ACK_COPIES_DEGRADED, 1);
+    for (size_t i = 0; i < copies->follower_count; i++) {
+        struct known_follower *const follower = &copies->followers[i];
+        for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
+            follower->caught_up[lane] = false;
+            follower->goal_seq[lane] = copies->published_seq[lane];
+        }
+    }
+    release_all_locked(copies, outcome);
+}
+
+static void release_all_locked(struct copies *copies, struct outcome *outcome)
+{
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
+        while (copies->queues[lane].first != NULL) {
+            struct ack *const acks = dequeue(&copies->queues[lane]);
+            metrics_add(copies->store->metrics, METRIC_ACK_COPIES_WAITING, -1);
+            metrics_add(copies->store->metrics, METRIC_ACK_COPIES_UNWAITED,
+                        (int64_t)length_of(acks));
+            join(&outcome->ok, acks);
+        }
+    }
+}
+
+/* Writes wait again once enough followers keep up in both lanes. */
+static void rearm_locked(struct copies *copies, struct outcome *outcome)
+{
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    unsigned ready = 0;
+    if (!copies->degraded)
+        return;
+    for (size_t i = 0; i < copies->follower_count; i++)
+        ready += counts_locked(copies, i, now_ns) && copies->followers[i].caught_up[LANE_SMALL] &&
+                 copies->followers[i].caught_up[LANE_LARGE];
+    if (ready < copies->config.wanted)
+        return;
+    copies->degraded = false;
+    outcome->restored = true;
+    outcome->wanted = copies->config.wanted;
+    metrics_set(copies->store->metrics, METRIC_ACK_COPIES_DEGRADED, 0);
+}
+
+static struct ack *dequeue(struct waiting_queue *queue)
+{
+    struct waiting *const waiting = queue->first;
+    struct ack *const acks = waiting->acks;
+    queue->first = waiting->next;
+    if (queue->first == NULL)
+        queue->last = NULL;
+    queue->count--;
+    free(waiting);
+    return acks;
+}
+
+static void join(struct ack **list, struct ack *acks)
+{
+    struct ack *last = acks;
+    while (last->next != NULL)
+        last = last->next;
+    last->next = *list;
+    *list = acks;
+}
+
+static size_t length_of(const struct ack *acks)
+{
+    size_t length = 0;
+    for (; acks != NULL; acks = acks->next)
+        length++;
+    return length;
+}
+
+static void deliver(struct copies *copies, const struct outcome *outcome)
+{
+    const struct status ok = {0};
+    struct status why = {0};
+    acker_post(copies->acker, outcome->ok, &ok);
+    if (outcome->refused != NULL) {
+        lock_acquire(&copies->lock);
+        const bool stopped = copies->stopped;
+        lock_release(&copies->lock);
+        refusal(outcome, stopped, &why);
+        acker_post(copies->acker, outcome->refused, &why);
+    }
+    if (outcome->late_begins)
+        log_event(LOG_LEVEL_WARN, "ack_copies_late",
+                  "wanted=%u followers=%zu timeout_ms=%" PRId64 " otherwise=refuse",
+                  outcome->wanted, outcome->counting, outcome->timeout_ns / NS_PER_MS);
+    if (outcome->late_ends)
+        log_event(LOG_LEVEL_INFO, "ack_copies_in_time", "otherwise=refuse");
+    if (outcome->degraded)
+        log_event(LOG_LEVEL_WARN, "ack_copies_degraded",
+                  "wanted=%u followers=%zu timeout_ms=%" PRId64, outcome->wanted, outcome->counting,
+                  outcome->timeout_ns / NS_PER_MS);
+    if (outcome->restored)
+        log_event(LOG_LEVEL_INFO, "ack_copies_restored", "wanted=%u", outcome->wanted);
+}
+
+static void refusal(const struct outcome *outcome, bool stopped, struct status *status)
+{
+    if (stopped)
+        status_fail(status, STATUS_UNAVAILABLE,
+                    "stored here, but this server stops before %u other nodes have said that they "
+                    "have it (ack-copies); send it again, here or to another node",
+                    outcome->wanted);
+    else
+        status_fail(status, STATUS_UNAVAILABLE,
+                    "stored here, but not on %u other nodes within %" PRId64
+                    " ms (ack-copies, ack-copies-timeout): %zu follow this one at present; send it "
+                    "again, it is answered as soon as they have it",
+                    outcome->wanted, outcome->timeout_ns / NS_PER_MS, outcome->counting);
+}
+
+/* ---- followers */
+
+void copies_report(struct copies *copies, const struct follower_report *report)
+{
+    struct outcome outcome = {0};
+    struct follower shown = {0};
+    bool is_new = false;
+    bool turned_away = false;
+    if (report->uid == 0 || report->uid == copies->store->node_uid)
+        return;
+    lock_acquire(&copies->lock);
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    struct known_follower *const follower =
+        follower_of_locked(copies, report, &is_new, &turned_away);
+    if (follower != NULL) {
+        const enum lane lane = report->lane;
+        ASSERT(report->durable_seq <= copies->published_seq[lane]);
+        /* As it says, not the most it ever said: its disk may have been put back to an older state. */
+        follower->public.durable_seq[lane] = report->durable_seq;
+        follower->public.seen_ns = now_ns;
+        follower->until_ns = now_ns + report->wait_ns + FOLLOWER_AWAY_NS;
+        copy_text(follower->public.name, sizeof(follower->public.name), report->name);
+        copy_text(follower->public.address, sizeof(follower->public.address), report->address);
+        if (report->durable_seq >= follower->goal_seq[lane])
+            follower->caught_up[lane] = true;
+        follower->goal_seq[lane] = copies->published_seq[lane];
+        shown = follower->public;
+        rearm_locked(copies, &outcome);
+        settle_locked(copies, &outcome);
+    }
+    lock_release(&copies->lock);
+    struct log_text name;
+    struct log_text address;
+    if (is_new)
+        log_event(LOG_LEVEL_INFO, "follower", "uid=%016" PRIx64 " name=%s address=%s", shown.uid,
+                  log_quote(&name, shown.name), log_quote(&address, shown.address));
+    if (turned_away)
+        log_event(LOG_LEVEL_WARN, "followers_full",
+                  "uid=%016" PRIx64 " limit=%d effect=\"it is served, and is nobody's copy\"",
+                  report->uid, LIMIT_FOLLOWERS);
+    deliver(copies, &outcome);
+}
+
+/* NULL when there are too many that count. One that was not heard of for longest gives way. */
+static struct known_follower *follower_of_locked(struct copies *copies,
+                                                 const struct follower_report *report,
+                                                 bool *is_new,
+                                                 bool *turned_away)
+{
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    size_t oldest = 0;
+    for (size_t i = 0; i < copies->follower_count; i++) {
+        if (copies->followers[i].public.uid == report->uid) {
+            *is_new = !counts_locked(copies, i, now_ns);
+            return &copies->followers[i];
+        }
+        if (copies->followers[i].public.seen_ns < copies->followers[oldest].public.seen_ns)
+            oldest = i;
+    }
+    struct known_follower *follower = &copies->followers[oldest];
+    if (copies->follower_count < LIMIT_FOLLOWERS) {
+        follower = &copies->followers[copies->follower_count++];
+    } else if (counts_locked(copies, oldest, now_ns)) {
+        *turned_away = !copies->followers_full;
+        copies->followers_full = true;
+        return NULL;
+    }
+    *follower = (struct known_follower){.public = {.uid = report->uid}};
+    for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
+        follower->goal_seq[lane] = copies->published_seq[lane];
+    copies->followers_full = false;
+    *is_new = true;
+    return follower;
+}
+
+static void copy_text(char *to, size_t to_bytes, struct bytes text)
+{
+    if (text.length > to_bytes - 1)
+        text.length = to_bytes - 1;
+    text.length = bytes_utf8_prefix(text);
+    if (text.length > 0)
+        memcpy(to, text.data, text.length);
+    to[text.length] = '\0';
+}
+
+size_t copies_followers(struct copies *copies, struct follower *followers, size_t capacity)
+{
+    lock_acquire(&copies->lock);
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    const size_t count = copies->follower_count;
+    for (size_t i = 0; i < count && i < capacity; i++) {
+        followers[i] = copies->followers[i].public;
+        followers[i].counts = counts_locked(copies, i, now_ns);
+        for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
+            followers[i].behind_records[lane] =
+                copies->published_seq[lane] - followers[i].durable_seq[lane];
+    }
+    lock_release(&copies->lock);
+    return count;
+}
+
+/* ---- how it is */
+
+void copies_state(struct copies *copies, struct copies_state *state)
+{
+    lock_acquire(&copies->lock);
+    *state = (struct copies_state){
+        .wanted = copies->config.wanted,
+        .degraded = copies->degraded,
+        .counting = counting_locked(copies),
+    };
+    lock_release(&copies->lock);
+}
