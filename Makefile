@@ -26,7 +26,7 @@ CFLAGS_release := -O2 -D_FORTIFY_SOURCE=2 -fstack-protector-strong -fPIE
 SANITIZER_QUIET := -Wno-format-truncation -Wno-maybe-uninitialized -Wno-stringop-overflow
 CFLAGS_asan := -O1 -DFAILPOINTS -fsanitize=address,undefined -fno-sanitize-recover=all $(SANITIZER_QUIET)
 CFLAGS_tsan := -O1 -DFAILPOINTS -fsanitize=thread $(SANITIZER_QUIET)
-LDFLAGS_release := -pie -Wl,-z,relro,-z,now
+LDFLAGS_release := -pie -Wl,-z,relro,-z,now,--as-needed
 LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_tsan := -fsanitize=thread
 CFLAGS := $(COMMON) $(CFLAGS_$(VARIANT))
@@ -103,6 +103,7 @@ help:
 	@echo 'make release, debug build/release/, build/debug/: varved and varve'
 	@echo 'make check-release  no fail point in the release, nothing but varve_* exported by libvarve'
 	@echo 'make install        the release to DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'
+	@echo 'make deb            build/deb/varve-server_VERSION_ARCH.deb and varve-client_VERSION_ARCH.deb'
 	@echo 'make compile_commands.json'
 	@echo 'make clean          removes build/; data/ stays'
 	@echo 'V=1 shows the commands; PACKAGES=no installs nothing.'
@@ -156,6 +157,12 @@ clean:
 install: release
 	install -D -m 755 build/release/varved '$(DESTDIR)$(PREFIX)/bin/varved'
 	install -D -m 755 build/release/varve '$(DESTDIR)$(PREFIX)/bin/varve'
+
+.PHONY: deb
+deb:
+	@$(call packages,build package)
+	@+$(MAKE) --no-print-directory release
+	@deploy/build-deb
 
 $(GEN)/%.pb-c.c $(GEN)/%.pb-c.h &: proto/%.proto
 	@mkdir -p $(@D)
