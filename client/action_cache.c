@@ -38,6 +38,18 @@ static grpc_slice request(struct bytes instance,
     return slice;
 }
 
+grpc_slice action_cache_get_request(struct bytes instance, const struct digest *action)
+{
+    return request(instance, action, NULL, FIELD_GET_FUNCTION);
+}
+
+grpc_slice action_cache_update_request(struct bytes instance,
+                                       const struct digest *action,
+                                       struct bytes result)
+{
+    return request(instance, action, &result, FIELD_UPDATE_FUNCTION);
+}
+
 bool action_cache_get(struct client *client,
                       const struct digest *action,
                       bool *found,
@@ -48,7 +60,7 @@ bool action_cache_get(struct client *client,
     grpc_byte_buffer *reply;
     struct status failure = {0};
     if (!unary_call(client, METHOD_GET_ACTION_RESULT,
-                    request(client_instance_name(client), action, NULL, FIELD_GET_FUNCTION), &reply,
+                    action_cache_get_request(client_instance_name(client), action), &reply,
                     &failure)) {
         *found = false;
         if (failure.code == STATUS_NOT_FOUND)
@@ -70,7 +82,7 @@ bool action_cache_update(struct client *client,
 {
     grpc_byte_buffer *reply;
     if (!unary_call(client, METHOD_UPDATE_ACTION_RESULT,
-                    request(client_instance_name(client), action, &result, FIELD_UPDATE_FUNCTION),
+                    action_cache_update_request(client_instance_name(client), action, result),
                     &reply, status))
         return false;
     grpc_byte_buffer_destroy(reply);

@@ -16,6 +16,7 @@ struct download {
     char name[LIMIT_RESOURCE_NAME_BYTES];
     enum download_state state;
     bool cancelled;
+    bool held;                /* READING, and the sink had no room after the last message */
     struct client_call *call; /* the client's; NULL while PAUSING */
     struct timer timer;
     struct retry retry;
@@ -91,10 +92,23 @@ static void message_received(void *argument, struct client_call *call, grpc_byte
     struct download *download = argument;
     const bool ok = take_message(download, message, &download->final_failure);
     grpc_byte_buffer_destroy(message);
-    if (ok)
-        client_call_receive(call);
-    else
+    const struct download_sink *sink = &download->request.sink;
+    if (!ok)
         client_call_cancel(call);
+    else if (sink->has_room != NULL && download->received_bytes < download->size_bytes &&
+             !sink->has_room(sink->argument))
+        download->held = true;
+    else
+        client_call_receive(call);
+}
+
+void download_resume(struct download *download)
+{
+    if (!download->held || download->cancelled ||
+        !download->request.sink.has_room(download->request.sink.argument))
+        return;
+    download->held = false;
+    client_call_receive(download->call);
 }
 
 static bool take_message(struct download *download,
@@ -132,6 +146,7 @@ static void call_done(void *argument, const struct status *status, grpc_byte_buf
     struct download *download = argument;
     ASSERT(reply == NULL);
     download->call = NULL;
+    download->held = false;
     struct status failure = *status;
     if (download->final_failure.code != STATUS_OK) {
         finish(download, &download->final_failure);

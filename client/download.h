@@ -10,8 +10,8 @@
  *   READING   DONE      another failure, a sink that fails, cancelled       call_done
  *   PAUSING   READING   the pause is over                                   pause_over
  *
- * The sink sees bytes before they are verified as a whole: what it has taken counts only when done
- * says OK.
+ * A sink without room holds the next message back, and so the server. It sees bytes before they are
+ * verified as a whole: what it has taken counts only when done says OK.
  */
 #ifndef VARVE_CLIENT_DOWNLOAD_H
 #define VARVE_CLIENT_DOWNLOAD_H
@@ -23,6 +23,8 @@
 struct download_sink {
     /* Takes the next bytes, in order, each once. A failure ends the download with this status. */
     bool (*write)(void *argument, struct bytes bytes, struct status *status);
+    /* Asked after each message; false: none comes before download_resume(). NULL: there always is. */
+    bool (*has_room)(void *argument);
     void *argument;
 };
 
@@ -42,6 +44,9 @@ MUST_CHECK bool download_start(struct client *client,
                                const struct download_request *request,
                                struct download **download,
                                struct status *status);
+
+/* The sink has room again; nothing happens when it always had. In the loop's thread. */
+void download_resume(struct download *download);
 
 /* done comes with CANCELLED, or with what was there first. In the loop's thread. */
 void download_cancel(struct download *download);

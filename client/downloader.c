@@ -48,7 +48,8 @@ struct pause {
 /* All of one thread. */
 struct downloader {
     struct downloader_config config;
-    struct event_loop loop;
+    struct event_loop own_loop;
+    struct event_loop *loop;     /* its own, or borrowed */
     struct batch_packer *packer; /* owned; NULL: everything is streamed */
     uint64_t batched_blob_bytes_max;
     struct downloader_counts counts;
@@ -100,7 +101,8 @@ bool downloader_new(const struct downloader_config *config,
     if (downloader == NULL)
         return no_memory(status);
     downloader->config = *config;
-    event_loop_init(&downloader->loop, client_clock(config->client));
+    event_loop_init(&downloader->own_loop, client_clock(config->client));
+    downloader->loop = config->loop != NULL ? config->loop : &downloader->own_loop;
     struct batch_packer_limits limits = batch_packer_limits_default();
     if (batch_packer_limits_lower(&limits, config->capabilities->batch_total_bytes_max)) {
         downloader->batched_blob_bytes_max = limits.batched_blob_bytes_max;
@@ -118,7 +120,7 @@ void downloader_free(struct downloader *downloader)
     if (downloader == NULL)
         return;
     ASSERT(downloader->live == 0);
-    event_loop_destroy(&downloader->loop);
+    event_loop_destroy(&downloader->own_loop);
     batch_packer_free(downloader->packer);
     free(downloader);
 }
@@ -167,7 +169,7 @@ const struct downloader_counts *downloader_counts(const struct downloader *downl
 void downloader_run(struct downloader *downloader, int64_t timeout_ns)
 {
     start_more(downloader);
-    event_loop_run(&downloader->loop, timeout_ns);
+    event_loop_run(downloader->loop, timeout_ns);
     if (downloader->failure.code != STATUS_OK)
         end_waiting(downloader);
 }
@@ -185,7 +187,7 @@ void downloader_fail(struct downloader *downloader, const struct status *why)
             download_stop_trying(want->download);
     }
     for (struct pause *pause = downloader->pauses; pause != NULL; pause = pause->next)
-        event_loop_start_timer(&downloader->loop, &pause->timer, 0);
+        event_loop_start_timer(downloader->loop, &pause->timer, 0);
 }
 
 bool downloader_failed(const struct downloader *downloader, struct status *why)
@@ -282,7 +284,7 @@ static void send_batch(struct downloader *downloader)
     downloader->batches = batch;
     const struct batch_read_sink sink = {.take = take_entry, .argument = batch};
     const struct batch_done done = {.done = batch_done, .argument = batch, .call = &batch->call};
-    if (!batch_read_start(downloader->config.client, &downloader->loop, batch->digests,
+    if (!batch_read_start(downloader->config.client, downloader->loop, batch->digests,
                           batch->results, count, sink, done, &status))
         batch_done(batch, &status);
 }
@@ -391,7 +393,7 @@ static void ask_again(struct want *want,
         if ((*pause)->next != NULL)
             (*pause)->next->previous = *pause;
         downloader->pauses = *pause;
-        event_loop_start_timer(&downloader->loop, &(*pause)->timer, pause_ns);
+        event_loop_start_timer(downloader->loop, &(*pause)->timer, pause_ns);
     }
     downloader->counts.repeated++;
     queue_put(&(*pause)->wants, want);
@@ -422,6 +424,7 @@ static void pause_unlink(struct pause *pause)
 static void send_stream(struct downloader *downloader, struct want *want)
 {
     struct status status = {0};
+    ASSERT(want->downloader == downloader);
     downloader->counts.streams++;
     downloader->streams_live++;
     want->previous = NULL;
@@ -432,7 +435,7 @@ static void send_stream(struct downloader *downloader, struct want *want)
     const struct download_request request = {
         .digest = want->digest,
         .sink = {.write = stream_write, .argument = want},
-        .loop = &downloader->loop,
+        .loop = downloader->loop,
         .done = stream_done,
         .argument = want,
     };

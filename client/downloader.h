@@ -20,6 +20,7 @@
 #include "base/digest.h"
 #include "client/capabilities.h"
 #include "client/connection.h"
+#include "client/event_loop.h"
 
 enum {
     DOWNLOADER_BATCHES_IN_FLIGHT_MAX = 4,
@@ -42,6 +43,7 @@ struct downloader_config {
     const struct capabilities *capabilities; /* borrowed */
     size_t batches_in_flight_max;            /* 1 or more */
     size_t streams_in_flight_max;            /* 1 or more */
+    struct event_loop *loop; /* borrowed; NULL: one of its own. Others may run it too */
 };
 
 struct downloader_counts {

@@ -10,7 +10,7 @@
 #include "client/uuid.h"
 #include "proto/resource_name.h"
 
-enum upload_state { UPLOAD_SENDING, UPLOAD_PAUSING, UPLOAD_ASKING, UPLOAD_DONE };
+enum upload_state { UPLOAD_SENDING, UPLOAD_WAITING, UPLOAD_PAUSING, UPLOAD_ASKING, UPLOAD_DONE };
 
 struct upload {
     struct client *client; /* borrowed */
@@ -18,7 +18,8 @@ struct upload {
     char name[LIMIT_RESOURCE_NAME_BYTES];
     enum upload_state state;
     bool cancelled;
-    struct client_call *call; /* the client's; NULL while PAUSING */
+    bool held;                /* SENDING, and the source was not ready for the next message */
+    struct client_call *call; /* the client's; NULL while PAUSING and WAITING */
     struct timer timer;
     struct retry retry;
 
@@ -31,6 +32,8 @@ struct upload {
 };
 
 static bool send_first(struct upload *upload, struct status *status);
+static bool source_is_ready(const struct upload *upload);
+static size_t next_length(const struct upload *upload);
 static grpc_byte_buffer *next_message(struct upload *upload, enum client_call_more *more);
 static void message_sent(void *argument, struct client_call *call);
 static void call_done(void *argument, const struct status *status, grpc_byte_buffer *reply);
@@ -80,8 +83,12 @@ bool upload_start(struct client *client,
 
 static bool send_first(struct upload *upload, struct status *status)
 {
-    upload->state = UPLOAD_SENDING;
     upload->next_offset = upload->start_offset;
+    if (!source_is_ready(upload)) {
+        upload->state = UPLOAD_WAITING;
+        return true;
+    }
+    upload->state = UPLOAD_SENDING;
     enum client_call_more more;
     grpc_byte_buffer *message = next_message(upload, &more);
     if (message == NULL) {
@@ -99,12 +106,24 @@ static bool send_first(struct upload *upload, struct status *status)
     return client_call_stream_up(upload->client, &options, message, more, &upload->call, status);
 }
 
+static bool source_is_ready(const struct upload *upload)
+{
+    const struct upload_source *source = &upload->request.source;
+    return source->is_ready == NULL ||
+           source->is_ready(source->argument, upload->next_offset, next_length(upload));
+}
+
+static size_t next_length(const struct upload *upload)
+{
+    const uint64_t left = upload->size_bytes - upload->next_offset;
+    return left < UPLOAD_MESSAGE_BYTES ? (size_t)left : UPLOAD_MESSAGE_BYTES;
+}
+
 /* NULL when the source fails. */
 static grpc_byte_buffer *next_message(struct upload *upload, enum client_call_more *more)
 {
     const uint64_t offset = upload->next_offset;
-    const uint64_t left = upload->size_bytes - offset;
-    const size_t length = left < UPLOAD_MESSAGE_BYTES ? (size_t)left : UPLOAD_MESSAGE_BYTES;
+    const size_t length = next_length(upload);
     grpc_slice data = message_pool_take(client_messages(upload->client), length);
     if (!upload->request.source.read(upload->request.source.argument, offset,
                                      GRPC_SLICE_START_PTR(data), length, &upload->source_failure)) {
@@ -123,6 +142,9 @@ static void message_sent(void *argument, struct client_call *call)
 {
     struct upload *upload = argument;
     enum client_call_more more;
+    upload->held = !source_is_ready(upload);
+    if (upload->held)
+        return;
     grpc_byte_buffer *message = next_message(upload, &more);
     if (message == NULL)
         client_call_cancel(call);
@@ -130,10 +152,20 @@ static void message_sent(void *argument, struct client_call *call)
         client_call_send(call, message, more);
 }
 
+void upload_resume(struct upload *upload)
+{
+    struct status status = {0};
+    if (upload->held && !upload->cancelled)
+        message_sent(upload, upload->call);
+    else if (upload->state == UPLOAD_WAITING && !upload->cancelled && !send_first(upload, &status))
+        finish(upload, &status);
+}
+
 static void call_done(void *argument, const struct status *status, grpc_byte_buffer *reply)
 {
     struct upload *upload = argument;
     upload->call = NULL;
+    upload->held = false;
     if (upload->source_failure.code != STATUS_OK) {
         finish(upload, &upload->source_failure);
     } else if (status->code == STATUS_ALREADY_EXISTS) {
@@ -274,7 +306,7 @@ void upload_cancel(struct upload *upload)
 {
     ASSERT(upload->state != UPLOAD_DONE);
     upload->cancelled = true;
-    if (upload->state == UPLOAD_PAUSING)
+    if (upload->state == UPLOAD_PAUSING || upload->state == UPLOAD_WAITING)
         event_loop_start_timer(upload->request.loop, &upload->timer, 0);
     else
         client_call_cancel(upload->call);

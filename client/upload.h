@@ -8,6 +8,10 @@
  *   SENDING   DONE      the server has it all, or had it before                  call_done
  *   SENDING   PAUSING   a retryable failure with tries left                      call_done
  *   SENDING   DONE      another failure, a source that fails, cancelled          call_done
+ *   (start)   WAITING   the source has nothing yet, and no call is open          send_first
+ *   ASKING    WAITING   likewise                                                 send_first
+ *   WAITING   SENDING   it has                                                   upload_resume
+ *   WAITING   DONE      a source that fails, cancelled                           upload_resume, pause_over
  *   PAUSING   ASKING    the pause is over                                        pause_over
  *   ASKING    SENDING   the server told how far it got (or knows nothing: 0)     query_done
  *   ASKING    DONE      it is complete; or a failure that is not retryable       query_done
@@ -27,6 +31,8 @@ struct upload_source {
     /* Puts `length` bytes from `offset` on at `to`. A failure ends the upload with its status. */
     bool (
         *read)(void *argument, uint64_t offset, uint8_t *to, size_t length, struct status *status);
+    /* Asked before each read; false: not before upload_resume(). NULL: it always is. */
+    bool (*is_ready)(void *argument, uint64_t offset, size_t length);
     void *argument;
 };
 
@@ -50,6 +56,12 @@ MUST_CHECK bool upload_start(struct client *client,
                              const struct upload_request *request,
                              struct upload **upload,
                              struct status *status);
+
+/*
+ * The source has more; nothing happens when it was not waited for. done may come from inside. In the
+ * loop's thread.
+ */
+void upload_resume(struct upload *upload);
 
 /* done comes with CANCELLED, or with what was there first. In the loop's thread. */
 void upload_cancel(struct upload *upload);

@@ -71,7 +71,8 @@ struct stream {
 /* All of one thread. */
 struct uploader {
     struct uploader_config config;
-    struct event_loop loop;
+    struct event_loop own_loop;
+    struct event_loop *loop; /* its own, or borrowed */
     struct uploader_counts counts;
     struct digest_map seen;
     struct batch_packer *packer; /* owned; NULL: everything is streamed */
@@ -97,6 +98,12 @@ static bool is_wanted(struct uploader *uploader,
                       const char *name,
                       bool *wanted,
                       struct status *status);
+static struct item *item_new(struct uploader *uploader,
+                             const struct digest *digest,
+                             uint8_t *content,
+                             const char *name,
+                             const struct stat *stat,
+                             struct status *status);
 static bool add_item(struct uploader *uploader,
                      const struct digest *digest,
                      uint8_t *content,
@@ -170,7 +177,8 @@ bool uploader_new(const struct uploader_config *config,
         return no_memory(status);
     uploader->config = *config;
     uploader->expect_missing = true;
-    event_loop_init(&uploader->loop, client_clock(config->client));
+    event_loop_init(&uploader->own_loop, client_clock(config->client));
+    uploader->loop = config->loop != NULL ? config->loop : &uploader->own_loop;
     struct batch_packer_limits limits = config->limits;
     if (batch_packer_limits_lower(&limits, config->capabilities->batch_total_bytes_max) &&
         !batch_packer_new(&limits, &uploader->packer, status)) {
@@ -187,7 +195,7 @@ void uploader_free(struct uploader *uploader)
         return;
     ASSERT(calls_live(uploader) == 0 && uploader->page == NULL);
     ASSERT(uploader->held_bytes == 0 && uploader->flight_bytes == 0);
-    event_loop_destroy(&uploader->loop);
+    event_loop_destroy(&uploader->own_loop);
     batch_packer_free(uploader->packer);
     digest_map_destroy(&uploader->seen);
     free(uploader);
@@ -210,6 +218,26 @@ bool uploader_add_content(struct uploader *uploader,
         return add_item(uploader, digest, content, name, NULL, status);
     free(content);
     return ok;
+}
+
+bool uploader_add_missing(struct uploader *uploader,
+                          const struct digest *digest,
+                          uint8_t *content,
+                          const char *name,
+                          struct status *status)
+{
+    bool wanted = false;
+    const bool ok = is_wanted(uploader, digest, name, &wanted, status);
+    if (!ok || !wanted) {
+        free(content);
+        return ok;
+    }
+    struct item *item = item_new(uploader, digest, content, name, NULL, status);
+    if (item == NULL)
+        return false;
+    queue_put(&uploader->to_batch, item);
+    send_more(uploader);
+    return make_room(uploader, status);
 }
 
 bool uploader_add_file(struct uploader *uploader,
@@ -237,8 +265,11 @@ static bool is_wanted(struct uploader *uploader,
     if (digest_is_empty_blob(digest))
         return true;
     bool is_new;
-    if (digest_map_insert(&uploader->seen, digest, &is_new) == NULL)
+    if (digest_map_insert(&uploader->seen, digest, &is_new) == NULL) {
+        uploader->counts.blobs++;
+        account(uploader, digest, UPLOADER_ABANDONED);
         return no_memory(status);
+    }
     if (!is_new)
         return true;
     uploader->counts.blobs++;
@@ -254,13 +285,24 @@ static bool is_wanted(struct uploader *uploader,
     return true;
 }
 
-/* A new one: it is accounted from here on, also on false. */
 static bool add_item(struct uploader *uploader,
                      const struct digest *digest,
                      uint8_t *content,
                      const char *name,
                      const struct stat *stat,
                      struct status *status)
+{
+    struct item *item = item_new(uploader, digest, content, name, stat, status);
+    return item != NULL && add_to_page(uploader, item, status) && make_room(uploader, status);
+}
+
+/* A new one: it is accounted from here on, also when it is NULL. content: handed over. */
+static struct item *item_new(struct uploader *uploader,
+                             const struct digest *digest,
+                             uint8_t *content,
+                             const char *name,
+                             const struct stat *stat,
+                             struct status *status)
 {
     struct item *item = calloc(1, sizeof(*item));
     char *name_copy = strdup(name);
@@ -271,7 +313,8 @@ static bool add_item(struct uploader *uploader,
         free(stat_copy);
         free(content);
         account(uploader, digest, UPLOADER_ABANDONED);
-        return no_memory(status);
+        no_memory(status);
+        return NULL;
     }
     item->digest = *digest;
     item->content = content;
@@ -283,7 +326,7 @@ static bool add_item(struct uploader *uploader,
         uploader->held_bytes += (uint64_t)digest->size_bytes;
     if (uploader->held_bytes > uploader->counts.held_bytes_peak)
         uploader->counts.held_bytes_peak = uploader->held_bytes;
-    return add_to_page(uploader, item, status) && make_room(uploader, status);
+    return item;
 }
 
 /* The item is accounted also on false. */
@@ -344,7 +387,7 @@ static bool make_room(struct uploader *uploader, struct status *status)
     while (uploader->failure.code == STATUS_OK && has_too_much(uploader)) {
         if (calls_live(uploader) == 0 && uploader->page != NULL)
             ask_page(uploader);
-        event_loop_run(&uploader->loop, NS_PER_S);
+        event_loop_run(uploader->loop, NS_PER_S);
         send_more(uploader);
         progress(uploader);
     }
@@ -362,7 +405,7 @@ static bool has_too_much(const struct uploader *uploader)
 
 void uploader_poll(struct uploader *uploader)
 {
-    while (event_loop_run(&uploader->loop, 0))
+    while (event_loop_run(uploader->loop, 0))
         continue;
 }
 
@@ -384,7 +427,7 @@ static void ask_page(struct uploader *uploader)
         return;
     }
     const struct batch_done done = {.done = page_done, .argument = page, .call = &page->call};
-    if (!find_missing_start(uploader->config.client, &uploader->loop, page->digests, page->missing,
+    if (!find_missing_start(uploader->config.client, uploader->loop, page->digests, page->missing,
                             page->count, done, &status))
         page_done(page, &status);
 }
@@ -442,6 +485,14 @@ void uploader_fail(struct uploader *uploader, const struct status *why)
     }
 }
 
+bool uploader_failed(const struct uploader *uploader, struct status *why)
+{
+    const bool failed = uploader->failure.code != STATUS_OK;
+    if (failed && why != NULL)
+        *why = uploader->failure;
+    return failed;
+}
+
 bool uploader_finish(struct uploader *uploader, struct status *status)
 {
     struct uploader_counts *counts = &uploader->counts;
@@ -453,7 +504,7 @@ bool uploader_finish(struct uploader *uploader, struct status *status)
             ask_page(uploader);
         if (calls_live(uploader) == 0)
             break;
-        event_loop_run(&uploader->loop, NS_PER_S);
+        event_loop_run(uploader->loop, NS_PER_S);
         progress(uploader);
     }
     ASSERT(uploader->page == NULL);
@@ -608,7 +659,7 @@ static void send_batch(struct uploader *uploader)
         batch->next->previous = batch;
     uploader->batches = batch;
     const struct batch_done done = {.done = batch_done, .argument = batch, .call = &batch->call};
-    if (!batch_update_start(uploader->config.client, &uploader->loop, batch->blobs, batch->results,
+    if (!batch_update_start(uploader->config.client, uploader->loop, batch->blobs, batch->results,
                             count, done, &status))
         batch_done(batch, &status);
 }
@@ -713,7 +764,7 @@ static void send_stream(struct uploader *uploader, struct item *item)
 
     const struct upload_request request = {.digest = item->digest,
                                            .source = {.read = read_counted, .argument = stream},
-                                           .loop = &uploader->loop,
+                                           .loop = uploader->loop,
                                            .done = stream_done,
                                            .argument = stream};
     if ((item->content != NULL || open_source(stream, &status)) &&

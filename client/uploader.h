@@ -36,6 +36,7 @@
 #include "client/batch_packer.h"
 #include "client/capabilities.h"
 #include "client/connection.h"
+#include "client/event_loop.h"
 
 enum {
     UPLOADER_PAGES_IN_FLIGHT_MAX = 4,
@@ -88,6 +89,7 @@ struct uploader_config {
     size_t batches_in_flight_max;            /* 1 or more */
     size_t streams_in_flight_max;            /* 1 or more */
     struct uploader_observer observer;
+    struct event_loop *loop; /* borrowed; NULL: one of its own. Others may run it too */
     /* Opens the file of a blob that was given without its content. */
     bool (*open_file)(void *argument, const char *path, int *fd, struct status *status);
     void *open_argument;
@@ -116,6 +118,13 @@ MUST_CHECK bool uploader_add_content(struct uploader *uploader,
                                      const char *name,
                                      struct status *status);
 
+/* The same for a blob that the server is known to lack: it is sent without being asked for. */
+MUST_CHECK bool uploader_add_missing(struct uploader *uploader,
+                                     const struct digest *digest,
+                                     uint8_t *content,
+                                     const char *name,
+                                     struct status *status);
+
 /*
  * Gives a blob by the file that has it, opened when its turn comes. path: copied; for open_file().
  * stat: of the file when it was hashed; one that is another by then is an error that names it.
@@ -128,6 +137,9 @@ MUST_CHECK bool uploader_add_file(struct uploader *uploader,
 
 /* From here on nothing is started: what ends all is known elsewhere. The first reason counts. */
 void uploader_fail(struct uploader *uploader, const struct status *why);
+
+/* Has something ended it? *why, unless NULL, tells what. */
+bool uploader_failed(const struct uploader *uploader, struct status *why);
 
 /* Lets calls that have ended be worked off; waits for none. */
 void uploader_poll(struct uploader *uploader);
