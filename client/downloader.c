@@ -81,6 +81,9 @@ static void pause_unlink(struct pause *pause);
 static void send_stream(struct downloader *downloader, struct want *want);
 static bool stream_write(void *argument, struct bytes bytes, struct status *status);
 static void stream_done(void *argument, const struct status *status);
+static void stream_ended(struct downloader *downloader,
+                         struct want *want,
+                         const struct status *status);
 static bool give(struct want *want, struct bytes bytes, struct status *status);
 static void want_end(struct want *want, const struct status *result);
 static void queue_put(struct want_queue *queue, struct want *want);
@@ -424,7 +427,6 @@ static void pause_unlink(struct pause *pause)
 static void send_stream(struct downloader *downloader, struct want *want)
 {
     struct status status = {0};
-    ASSERT(want->downloader == downloader);
     downloader->counts.streams++;
     downloader->streams_live++;
     want->previous = NULL;
@@ -439,8 +441,9 @@ static void send_stream(struct downloader *downloader, struct want *want)
         .done = stream_done,
         .argument = want,
     };
-    if (!download_start(downloader->config.client, &request, &want->download, &status))
-        stream_done(want, &status);
+    if (download_start(downloader->config.client, &request, &want->download, &status))
+        return;
+    stream_ended(downloader, want, &status);
 }
 
 static bool stream_write(void *argument, struct bytes bytes, struct status *status)
@@ -453,7 +456,13 @@ static bool stream_write(void *argument, struct bytes bytes, struct status *stat
 static void stream_done(void *argument, const struct status *status)
 {
     struct want *want = argument;
-    struct downloader *downloader = want->downloader;
+    stream_ended(want->downloader, want, status);
+}
+
+static void stream_ended(struct downloader *downloader,
+                         struct want *want,
+                         const struct status *status)
+{
     downloader->streams_live--;
     if (want->previous != NULL)
         want->previous->next = want->next;
