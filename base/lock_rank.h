@@ -13,6 +13,7 @@
     X(UPLOAD_TABLE, "uploads: the table of unfinished uploads and who leads each digest")          \
     X(UPLOAD, "one blob being uploaded: the chunks that several uploads of it have in common")     \
     X(PEERS, "peers: the nodes that are followed, and how far each is")                            \
+    X(PULLER, "one puller: what it reports")                                                       \
     X(REPAIR, "read repair: blobs that are asked of peers, and who waits for them")                \
     X(FLIGHTS, "what is on its way into the store, and who waits for it")                          \
     X(CALL, "one call: the hand-over between threads")                                             \
@@ -23,6 +24,7 @@
     X(SEGMENT_SET, "store: which segments exist, and readers' pins")                               \
     X(BLOB_TABLE, "one shard of the index in memory")                                              \
     X(INDEXER, "indexer: entries that wait for RocksDB")                                           \
+    X(FEED, "feed: where readers of this node's log have come to")                                 \
     X(COPIES, "copies: who follows this node's log, and the writes that wait for them")            \
     X(ACK, "ack: completions that wait for their thread")                                          \
     X(WORKERS, "workers: the queue of tasks")                                                      \

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The nodes that this one follows, as configured: one puller each, and read repair for all of them. None is the usual case of a node
+ * that stands alone.
+ */
+#ifndef VARVE_SERVER_PEERS_H
+#define VARVE_SERVER_PEERS_H
+
+#include "client/connection.h"
+#include "server/puller.h"
+
+struct peers;
+struct repair;
+
+enum { PEERS_MAX = 64 };
+
+/* What they call themselves in RequestMetadata: their requests cause no read repair. */
+#define PEER_TOOL_NAME "varved"
+
+/* Bytes that all pullers together may have on their way. */
+#define PEERS_FETCH_BYTES_MAX (64 * MIB)
+
+struct peers_config {
+    struct durability *durability; /* borrowed, as all pointers here */
+    struct flights *flights;
+    struct metrics *metrics;
+    struct repair *repair; /* told who there is; NULL: read repair is off */
+    const char *name;      /* what peers call us; copied */
+    const char *instance;  /* whose name is served by all of them; copied */
+    int64_t lie_pause_ns;  /* as in puller.h */
+};
+
+/* Follows nobody yet. */
+MUST_CHECK bool peers_new(const struct peers_config *config,
+                          struct peers **peers,
+                          struct status *status);
+/* Stops every puller; never waits for a peer. NULL is fine. */
+void peers_free(struct peers *peers);
+
+/*
+ * Follows exactly these: those that are new start, those that are gone stop, the rest go on. One thread at a time. On false those
+ * that could not be started are not followed, and the text says which and why. INVALID_ARGUMENT; RESOURCE_EXHAUSTED.
+ */
+MUST_CHECK bool peers_set(struct peers *peers,
+                          char *const *addresses,
+                          size_t count,
+                          struct status *status);
+
+/* Fills at most `max` reports; how many there are. Any thread. */
+size_t peers_report(struct peers *peers, struct peer_report *reports, size_t max);
+
+/* Sets the metrics of them all. From time to time, by the maintenance thread. */
+void peers_step(struct peers *peers);
+
+/* A client for talking to a peer. Errors: INVALID_ARGUMENT for an address that is none; RESOURCE_EXHAUSTED. */
+MUST_CHECK bool peer_connect(const char *address,
+                             const char *instance,
+                             struct clock *clock,
+                             struct client **client,
+                             struct status *status);
+
+#endif

@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/repair.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/replication.h"
+#include "client/unary.h"
+#include "server/fetcher.h"
+#include "server/peers.h"
+
+enum { BUCKETS = 1024, BATCHES_MAX = 64, STREAMS_MAX = 16 };
+#define FETCH_BYTES_MAX (64 * MIB)
+
+static const int64_t tick_ns = 100 * NS_PER_MS;
+/* Whoever has answered lately may take longer for a message. */
+static const int64_t proven_ns = 10 * NS_PER_S;
+static const int64_t proven_silence_ns = 2 * NS_PER_S;
+static const int64_t probe_pause_ns = NS_PER_S;
+static const int64_t lie_pause_ns = 60 * NS_PER_S;
+
+/* One peer, in the repair's thread. */
+struct repair_peer {
+    struct repair *repair;   /* borrowed */
+    char *address;           /* owned */
+    struct client *client;   /* owned */
+    struct fetcher *fetcher; /* owned */
+    bool down, removed;
+    bool is_self;
+    int64_t proven_ns; /* when it has answered last; 0: never */
+    struct timer probe_timer;
+    struct unary *probe; /* in flight */
+    struct repair_peer *next;
+};
+
+/* One digest that is asked for. */
+struct repair_job {
+    struct repair *repair; /* borrowed */
+    struct want want;
+    struct repair_peer *peer; /* that is being asked; in the repair's thread */
+    struct repair_job *next;  /* in its bucket, or in the queue; guarded by lock */
+    struct repair_job *next_queued;
+    struct repair_wait *waits; /* guarded by lock */
+};
+
+struct repair {
+    struct repair_config config; /* its text is owned */
+    struct store *store;         /* borrowed */
+    struct fetch_budget budget;
+    struct event_loop loop;
+    struct thread thread;
+    _Atomic size_t peers_up;
+
+    /* Of the repair's thread. */
+    struct repair_peer *peers;
+    size_t in_flight;
+    struct timer tick, reap;
+    bool stopping, ended;
+
+    struct lock lock;
+    struct repair_job *buckets[BUCKETS];   /* guarded by lock */
+    struct repair_job *queue, **queue_end; /* guarded by lock: not begun */
+    size_t waiting;                        /* guarded by lock */
+    bool posted;                           /* guarded by lock: the event is on its way */
+    struct event event;
+};
+
+/* What another thread has the repair's thread do, and waits for. */
+struct order {
+    struct event event;
+    struct repair *repair;
+    struct repair_peer *added; /* handed over */
+    char *const *addresses;    /* that stay */
+    size_t count;
+    bool stop;
+    struct lock lock;
+    struct condition done;
+    bool over;
+};
+
+static void run(void *argument);
+static void begin_jobs(struct event *event);
+static void ask_next(struct repair_job *job);
+static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after);
+static void want_done(struct want *want, const struct status *result);
+static void finish(struct repair_job *job, bool found);
+static void mark_down(struct repair_peer *peer, const struct status *why, int64_t pause_ns);
+static void probe(struct timer *timer);
+static void probed(void *argument, const struct status *status, grpc_byte_buffer *reply);
+static void tick(struct timer *timer);
+static void give_order(struct repair *repair, struct order *order);
+static void follow_order(struct event *event);
+static void reap_soon(struct repair *repair);
+static void reap(struct timer *timer);
+static bool peer_new(struct repair *repair,
+                     const char *address,
+                     struct repair_peer **peer,
+                     struct status *status);
+static void peer_free(struct repair_peer *peer);
+
+bool repair_new(const struct repair_config *config, struct repair **repair, struct status *status)
+{
+    struct repair *const made = calloc(1, sizeof(*made));
+    char *const instance = strdup(config->instance);
+    if (made == NULL || instance == NULL) {
+        free(made);
+        free(instance);
+        return status_fail_errno(status, ENOMEM, "read repair");
+    }
+    made->config = *config;
+    made->config.instance = instance;
+    made->store = durability_store(config->durability);
+    made->budget.limit_bytes = FETCH_BYTES_MAX;
+    made->queue_end = &made->queue;
+    made->event.run = begin_jobs;
+    made->tick.run = tick;
+    made->reap.run = reap;
+    event_loop_init(&made->loop, made->store->clock);
+    lock_init(&made->lock, LOCK_RANK_REPAIR);
+    if (thread_start(&made->thread, "repair", 0, run, made, status)) {
+        *repair = made;
+        return true;
+    }
+    event_loop_destroy(&made->loop);
+    lock_destroy(&made->lock);
+    free(instance);
+    free(made);
+    return false;
+}
+
+static void run(void *argument)
+{
+    struct repair *const repair = argument;
+    event_loop_run_until(&repair->loop, &repair->ended);
+}
+
+void repair_free(struct repair *repair)
+{
+    if (repair == NULL)
+        return;
+    struct order order = {.stop = true};
+    give_order(repair, &order);
+    thread_join(&repair->thread);
+    ASSERT(repair->waiting == 0);
+    event_loop_destroy(&repair->loop);
+    lock_destroy(&repair->lock);
+    free((char *)(uintptr_t)repair->config.instance);
+    free(repair);
+}
+
+/* ---- any thread: who waits */
+
+static struct repair_job **find_locked(struct repair *repair, const struct digest *digest)
+    REQUIRES(repair->lock)
+{
+    const struct blob_key key = blob_table_blob_key(repair->store->table, digest);
+    struct repair_job **at = &repair->buckets[key.fingerprint % BUCKETS];
+    while (*at != NULL && !digest_equal(&(*at)->want.digest, digest))
+        at = &(*at)->next;
+    return at;
+}
+
+static bool start_locked(struct repair *repair,
+                         const struct digest *digest,
+                         struct repair_wait *wait,
+                         bool *post) REQUIRES(repair->lock)
+{
+    struct repair_job **const at = find_locked(repair, digest);
+    if (*at == NULL) {
+        struct repair_job *const job = calloc(1, sizeof(*job));
+        if (job == NULL)
+            return false;
+        job->repair = repair;
+        job->want = (struct want){.digest = *digest, .done = want_done};
+        *at = job;
+        *repair->queue_end = job;
+        repair->queue_end = &job->next_queued;
+        *post = !repair->posted;
+        repair->posted = true;
+    }
+    wait->job = *at;
+    wait->previous = NULL;
+    wait->next = wait->job->waits;
+    if (wait->next != NULL)
+        wait->next->previous = wait;
+    wait->job->waits = wait;
+    wait->queued = true;
+    repair->waiting++;
+    return true;
+}
+
+bool repair_start(struct repair *repair, const struct digest *digest, struct repair_wait *wait)
+{
+    bool post = false;
+    if (repair == NULL || digest_is_empty_blob(digest) || atomic_load(&repair->peers_up) == 0)
+        return false;
+    lock_acquire(&repair->lock);
+    const bool started =
+        repair->waiting < REPAIRS_WAITING_MAX && start_locked(repair, digest, wait, &post);
+    lock_release(&repair->lock);
+    if (post)
+        event_loop_post(&repair->loop, &repair->event);
+    return started;
+}
+
+static bool cancel_locked(struct repair *repair, struct repair_wait *wait) REQUIRES(repair->lock)
+{
+    if (!wait->queued)
+        return false;
+    if (wait->previous != NULL)
+        wait->previous->next = wait->next;
+    else
+        wait->job->waits = wait->next;
+    if (wait->next != NULL)
+        wait->next->previous = wait->previous;
+    wait->queued = false;
+    repair->waiting--;
+    return true;
+}
+
+bool repair_cancel(struct repair *repair, struct repair_wait *wait)
+{
+    lock_acquire(&repair->lock);
+    const bool cancelled = cancel_locked(repair, wait);
+    lock_release(&repair->lock);
+    return cancelled;
+}
+
+/* ---- the repair's thread: jobs */
+
+static struct repair_job *next_job(struct repair *repair)
+{
+    lock_acquire(&repair->lock);
+    struct repair_job *const job = repair->queue;
+    if (job != NULL) {
+        repair->queue = job->next_queued;
+        if (repair->queue == NULL)
+            repair->queue_end = &repair->queue;
+    }
+    lock_release(&repair->lock);
+    return job;
+}
+
+static void begin_jobs(struct event *event)
+{
+    struct repair *const repair = CONTAINER_OF(event, struct repair, event);
+    lock_acquire(&repair->lock);
+    repair->posted = false;
+    lock_release(&repair->lock);
+    while (repair->in_flight < REPAIRS_IN_FLIGHT_MAX) {
+        struct repair_job *const job = next_job(repair);
+        if (job == NULL)
+            break;
+        repair->in_flight++;
+        ask_next(job);
+    }
+    for (struct repair_peer *peer = repair->peers; peer != NULL; peer = peer->next)
+        fetcher_pump(peer->fetcher);
+    if (!repair->tick.armed && repair->in_flight > 0)
+        event_loop_start_timer(&repair->loop, &repair->tick, tick_ns);
+    if (repair->stopping)
+        reap_soon(repair);
+}
+
+static void ask_next(struct repair_job *job)
+{
+    job->peer = next_peer(job->repair, job->peer);
+    if (job->peer == NULL || job->repair->stopping)
+        finish(job, store_holds(job->repair->store, &job->want.digest));
+    else if (fetcher_add(job->peer->fetcher, &job->want) == FETCHER_HERE)
+        finish(job, true);
+}
+
+static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after)
+{
+    struct repair_peer *peer = after == NULL ? repair->peers : after->next;
+    while (peer != NULL && (peer->down || peer->removed || peer->is_self))
+        peer = peer->next;
+    return peer;
+}
+
+static void want_done(struct want *want, const struct status *result)
+{
+    struct repair_job *const job = CONTAINER_OF(want, struct repair_job, want);
+    struct repair_peer *const peer = job->peer;
+    struct repair *const repair = job->repair;
+    char text[DIGEST_TEXT_BYTES_MAX];
+    struct log_text address;
+    struct log_text reason;
+    if (result->code == STATUS_OK || want->failed_here) {
+        finish(job, result->code == STATUS_OK);
+        reap_soon(repair);
+        return;
+    }
+    if (result->code == STATUS_NOT_FOUND) {
+        peer->proven_ns = clock_monotonic_ns(repair->loop.clock);
+    } else if (result->code == STATUS_DATA_LOSS) {
+        metrics_add(repair->config.metrics, METRIC_PEER_LIES, 1);
+        log_event(LOG_LEVEL_ERROR, "peer_lied",
+                  "address=%s uid=unknown digest=%s left_alone_ms=%" PRId64 " reason=%s",
+                  log_quote(&address, peer->address), digest_text(&want->digest, text),
+                  lie_pause_ns / NS_PER_MS, log_quote(&reason, result->message));
+        mark_down(peer, result, lie_pause_ns);
+    } else if (result->code != STATUS_OUT_OF_RANGE) {
+        mark_down(peer, result, probe_pause_ns);
+    }
+    ask_next(job);
+    if (job->peer != NULL)
+        fetcher_pump(job->peer->fetcher);
+    reap_soon(repair);
+}
+
+/* Whoever waits looks whether it is here. */
+static void finish(struct repair_job *job, bool found)
+{
+    struct repair *const repair = job->repair;
+    if (found && job->want.fetched)
+        job->peer->proven_ns = clock_monotonic_ns(repair->loop.clock);
+    metrics_add(repair->config.metrics,
+                found ? METRIC_READ_REPAIRS_FOUND : METRIC_READ_REPAIRS_ABSENT, 1);
+    lock_acquire(&repair->lock);
+    struct repair_job **const at = find_locked(repair, &job->want.digest);
+    ASSERT(*at == job);
+    *at = job->next;
+    struct repair_wait *wait = job->waits;
+    for (struct repair_wait *each = wait; each != NULL; each = each->next) {
+        each->queued = false;
+        repair->waiting--;
+    }
+    const bool more = repair->queue != NULL && !repair->posted;
+    repair->posted = repair->posted || more;
+    lock_release(&repair->lock);
+    repair->in_flight--;
+    if (more)
+        event_loop_post(&repair->loop, &repair->event);
+    free(job);
+    while (wait != NULL) {
+        struct repair_wait *const next = wait->next;
+        wait->ready(wait);
+        wait = next;
+    }
+}
+
+/* ---- which peers can be asked */
+
+static void mark_down(struct repair_peer *peer, const struct status *why, int64_t pause_ns)
+{
+    struct repair *const repair = peer->repair;
+    struct log_text address;
+    struct log_text reason;
+    if (peer->down)
+        return;
+    peer->down = true;
+    if (!peer->removed && !peer->is_self) {
+        atomic_fetch_sub(&repair->peers_up, 1);
+        log_event(LOG_LEVEL_INFO, "peer_not_asked", "address=%s reason=%s",
+                  log_quote(&address, peer->address), log_quote(&reason, why->message));
+    }
+    if (!peer->removed && !repair->stopping)
+        event_loop_start_timer(&repair->loop, &peer->probe_timer, pause_ns);
+    fetcher_cancel(peer->fetcher, why);
+}
+
+/* A Feed that asks for nothing. It also tells whether it is we ourselves. */
+static void probe(struct timer *timer)
+{
+    struct repair_peer *const peer = CONTAINER_OF(timer, struct repair_peer, probe_timer);
+    const struct feed_request request = {.lane = FEED_LANE_SMALL, .follower_name = ""};
+    const struct unary_request call = {
+        .method = METHOD_FEED,
+        .body = feed_request_message(&request),
+        .loop = &peer->repair->loop,
+        .done = probed,
+        .argument = peer,
+    };
+    struct status why = {0};
+    if (!unary_start(peer->client, &call, &peer->probe, &why))
+        event_loop_start_timer(&peer->repair->loop, timer, probe_pause_ns);
+}
+
+static void probed(void *argument, const struct status *status, grpc_byte_buffer *reply)
+{
+    struct repair_peer *const peer = argument;
+    struct repair *const repair = peer->repair;
+    struct feed_page page = {0};
+    struct status why = *status;
+    struct log_text address;
+    peer->probe = NULL;
+    const bool answered = reply != NULL && feed_page_decode(reply, 0, &page, &why);
+    grpc_byte_buffer_destroy(reply);
+    feed_page_free(&page);
+    if (answered && peer->down && !peer->removed && !repair->stopping) {
+        peer->down = false;
+        atomic_fetch_add(&repair->peers_up, 1);
+        log_event(LOG_LEVEL_INFO, "peer_asked_again", "address=%s",
+                  log_quote(&address, peer->address));
+    } else if (peer->down && !peer->removed && !repair->stopping) {
+        event_loop_start_timer(&repair->loop, &peer->probe_timer, probe_pause_ns);
+    }
+    reap_soon(repair);
+}
+
+static void tick(struct timer *timer)
+{
+    struct repair *const repair = CONTAINER_OF(timer, struct repair, tick);
+    const int64_t now_ns = clock_monotonic_ns(repair->loop.clock);
+    for (struct repair_peer *peer = repair->peers; peer != NULL; peer = peer->next) {
+        const bool proven = peer->proven_ns != 0 && now_ns - peer->proven_ns < proven_ns;
+        const int64_t limit_ns = proven ? proven_silence_ns : REPAIR_SILENCE_NS - tick_ns;
+        struct status why = {0};
+        if (fetcher_silent_ns(peer->fetcher) < limit_ns)
+            continue;
+        status_fail(&why, STATUS_UNAVAILABLE, "it does not answer");
+        mark_down(peer, &why, probe_pause_ns);
+    }
+    if (repair->in_flight > 0 && !timer->armed)
+        event_loop_start_timer(&repair->loop, timer, tick_ns);
+}
+
+/* ---- who is a peer */
+
+bool repair_set_peers(struct repair *repair,
+                      char *const *addresses,
+                      size_t count,
+                      struct status *status)
+{
+    struct repair_peer *added = NULL;
+    bool ok = true;
+    for (size_t i = 0; i < count && ok; i++) {
+        struct repair_peer *peer = NULL;
+        ok = peer_new(repair, addresses[count - 1 - i], &peer, status);
+        if (ok) {
+            peer->next = added;
+            added = peer;
+        }
+    }
+    struct order order = {.added = added, .addresses = addresses, .count = count};
+    give_order(repair, &order);
+    return ok;
+}
+
+static bool peer_new(struct repair *repair,
+                     const char *address,
+                     struct repair_peer **peer,
+                     struct status *status)
+{
+    struct repair_peer *const made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return status_fail_errno(status, ENOMEM, "read repair");
+    made->repair = repair;
+    made->probe_timer.run = probe;
+    made->address = strdup(address);
+    const struct fetcher_config fetcher = {
+        .loop = &repair->loop,
+        .durability = repair->config.durability,
+        .flights = repair->config.flights,
+        .budget = &repair->budget,
+        .metrics = repair->config.metrics,
+        .batches_max = BATCHES_MAX,
+        .streams_max = STREAMS_MAX,
+        .silence_ns = 4 * proven_silence_ns, /* the tick looks sooner */
+    };
+    struct fetcher_config with_client = fetcher;
+    bool ok = made->address != NULL || status_fail_errno(status, ENOMEM, "address");
+    ok = ok && peer_connect(address, repair->config.instance, repair->store->clock, &made->client,
+                            status);
+    with_client.client = made->client;
+    if (ok && fetcher_new(&with_client, &made->fetcher, status)) {
+        *peer = made;
+        return true;
+    }
+    client_close(made->client);
+    free(made->address);
+    free(made);
+    return false;
+}
+
+static void peer_free(struct repair_peer *peer)
+{
+    event_loop_stop_timer(&peer->repair->loop, &peer->probe_timer);
+    fetcher_free(peer->fetcher);
+    client_close(peer->client);
+    free(peer->address);
+    free(peer);
+}
+
+static void give_order(struct repair *repair, struct order *order)
+{
+    order->repair = repair;
+    order->event.run = follow_order;
+    lock_init(&order->lock, LOCK_RANK_LEAF);
+    condition_init(&order->done);
+    event_loop_post(&repair->loop, &order->event);
+    lock_acquire(&order->lock);
+    while (!order->over)
+        condition_wait(&order->done, &order->lock);
+    lock_release(&order->lock);
+    condition_destroy(&order->done);
+    lock_destroy(&order->lock);
+}
+
+static bool stays(const struct repair_peer *peer, const struct order *order)
+{
+    for (size_t i = 0; i < order->count; i++)
+        if (strcmp(peer->address, order->addresses[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_there(const struct repair *repair, const char *address)
+{
+    for (const struct repair_peer *peer = repair->peers; peer != NULL; peer = peer->next)
+        if (!peer->removed && strcmp(peer->address, address) == 0)
+            return true;
+    return false;
+}
+
+static void remove_peer(struct repair_peer *peer)
+{
+    struct status why = {0};
+    if (!peer->down)
+        atomic_fetch_sub(&peer->repair->peers_up, 1);
+    peer->removed = true;
+    event_loop_stop_timer(&peer->repair->loop, &peer->probe_timer);
+    if (peer->probe != NULL)
+        unary_cancel(peer->probe);
+    status_fail(&why, STATUS_UNAVAILABLE, "it is no peer any more");
+    fetcher_cancel(peer->fetcher, &why);
+}
+
+static void follow_order(struct event *event)
+{
+    struct order *const order = CONTAINER_OF(event, struct order, event);
+    struct repair *const repair = order->repair;
+    repair->stopping = repair->stopping || order->stop;
+    for (struct repair_peer *peer = repair->peers; peer != NULL; peer = peer->next)
+        if (!peer->removed && !stays(peer, order))
+            remove_peer(peer);
+    while (order->added != NULL) {
+        struct repair_peer *const peer = order->added;
+        order->added = peer->next;
+        if (is_there(repair, peer->address)) {
+            peer_free(peer);
+            continue;
+        }
+        /* In the order in which they were configured. */
+        struct repair_peer **end = &repair->peers;
+        while (*end != NULL)
+            end = &(*end)->next;
+        peer->next = NULL;
+        *end = peer;
+        atomic_fetch_add(&repair->peers_up, 1);
+    }
+    reap_soon(repair);
+    lock_acquire(&order->lock);
+    order->over = true;
+    condition_signal(&order->done);
+    lock_release(&order->lock);
+}
+
+/* Not from inside of what has ended: that may still be in a peer's fetcher. */
+static void reap_soon(struct repair *repair)
+{
+    if (!repair->ended)
+        event_loop_start_timer(&repair->loop, &repair->reap, 0);
+}
+
+/* Peers that are gone are freed once nothing is in flight; the thread ends when all are. */
+static void reap(struct timer *timer)
+{
+    struct repair *const repair = CONTAINER_OF(timer, struct repair, reap);
+    lock_acquire(&repair->lock);
+    const bool more = repair->queue != NULL || repair->posted;
+    lock_release(&repair->lock);
+    if (repair->in_flight > 0 || more)
+        return;
+    for (struct repair_peer **at = &repair->peers; *at != NULL;) {
+        struct repair_peer *const peer = *at;
+        if (!peer->removed || peer->probe != NULL || fetcher_live(peer->fetcher) > 0) {
+            at = &peer->next;
+            continue;
+        }
+        *at = peer->next;
+        peer_free(peer);
+    }
+    if (!repair->stopping || repair->peers != NULL)
+        return;
+    event_loop_stop_timer(&repair->loop, &repair->tick);
+    repair->ended = true;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Read repair: a blob that is asked for and is missing or damaged here is fetched from the peers, one after the other, verified and
+ * stored, and then served as if it had been here. One fetch a digest, however many wait for it; it may be a puller's.
+ *
+ * A thread of its own with connections of its own, so that no bulk transfer is in front. A peer that does not answer within
+ * REPAIR_SILENCE_NS or refuses is down: from then on it is asked nothing but, once a second, whether it is back.
+ */
+#ifndef VARVE_SERVER_REPAIR_H
+#define VARVE_SERVER_REPAIR_H
+
+#include "client/event_loop.h"
+#include "durability/durability.h"
+#include "server/flights.h"
+
+struct repair;
+
+/* What an unreachable peer adds to a miss, at most. */
+#define REPAIR_SILENCE_NS (400 * NS_PER_MS)
+enum {
+    REPAIRS_IN_FLIGHT_MAX = 256,
+    REPAIRS_WAITING_MAX = 65536, /* beyond it, what is not here is not here */
+};
+
+struct repair_config {
+    struct durability *durability; /* borrowed, as all pointers here */
+    struct flights *flights;
+    struct metrics *metrics;
+    const char *instance; /* whose name is served by all of them; copied */
+};
+
+MUST_CHECK bool repair_new(const struct repair_config *config,
+                           struct repair **repair,
+                           struct status *status);
+/* Nobody waits any more. Waits for what is being committed, never for a peer. NULL is fine. */
+void repair_free(struct repair *repair);
+
+/* Asks these from now on. INVALID_ARGUMENT, RESOURCE_EXHAUSTED. One thread at a time. */
+MUST_CHECK bool repair_set_peers(struct repair *repair,
+                                 char *const *addresses,
+                                 size_t count,
+                                 struct status *status);
+
+/* One blob that is waited for. */
+struct repair_wait {
+    /* Called once, on the repair's thread, holding no lock: it is here now, or no peer could help. */
+    void (*ready)(struct repair_wait *wait);
+    struct digest digest; /* the repair's, as all below */
+    bool queued;
+    struct repair_wait *next, *previous; /* of those that wait for one digest */
+    struct repair_job *job;
+};
+
+/*
+ * True: ready comes, unless repair_cancel(). False: nobody can be asked, or too many ask. repair may be NULL. Any thread.
+ */
+MUST_CHECK bool repair_start(struct repair *repair,
+                             const struct digest *digest,
+                             struct repair_wait *wait);
+/* True: ready will not be called. False: it has been, or is being called. */
+bool repair_cancel(struct repair *repair, struct repair_wait *wait);
+
+#endif
