@@ -60,6 +60,20 @@ bool io_pread(struct io *io,
     return true;
 }
 
+bool io_pread_twice(struct io *io,
+                    int fd,
+                    void *buffer,
+                    size_t length,
+                    uint64_t offset,
+                    size_t *got,
+                    struct status *status)
+{
+    bool ok = false;
+    for (int tries = 0; !ok && tries < 2; tries++)
+        ok = io_pread(io, fd, buffer, length, offset, got, status);
+    return ok;
+}
+
 bool io_pwritev(struct io *io,
                 int fd,
                 const struct iovec *parts,

@@ -79,6 +79,14 @@ MUST_CHECK bool io_pread(struct io *io,
                          uint64_t offset,
                          size_t *got,
                          struct status *status);
+/* Once more where the disk fails: a sector that is lost fails again. */
+MUST_CHECK bool io_pread_twice(struct io *io,
+                               int fd,
+                               void *buffer,
+                               size_t length,
+                               uint64_t offset,
+                               size_t *got,
+                               struct status *status);
 
 /* Writes all of it or fails. Any count of parts (cut into IOV_MAX); parts are not changed. */
 MUST_CHECK bool io_pwritev(struct io *io,

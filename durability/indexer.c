@@ -13,6 +13,7 @@
 
 /* How often the index on disk is flushed, so that a start reads little; and how soon a broken one is opened again. */
 #define FLUSH_EVERY_NS (30 * NS_PER_S)
+#define FLUSH_EVERY_BYTES (256 * MIB) /* of segments: what a start after a kill goes through */
 #define REOPEN_AFTER_NS (5 * NS_PER_S)
 
 /* Entries that one batch brings in. */
@@ -45,6 +46,7 @@ struct indexer {
     /* The indexer thread's. */
     struct index *index; /* owned; NULL while it is broken */
     struct index_checkpoint checkpoint;
+    struct index_checkpoint flushed; /* where the last flush found it */
     bool behind;  /* the index lacks durable records that are not queued: catch up first */
     bool dirty;   /* written since the last flush */
     bool loading; /* the index in memory is not complete yet */
@@ -71,6 +73,7 @@ static struct block *block_new(enum lane lane,
 static struct block *take_blocks(struct indexer *indexer);
 static bool write_blocks(struct indexer *indexer, struct block *blocks, struct status *status);
 static void free_blocks(struct block *blocks);
+static uint64_t bytes_since_flush(const struct indexer *indexer);
 static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *status);
 static void mark_dead_segments(struct indexer *indexer);
 static bool load_some(struct indexer *indexer, bool *more, struct status *status);
@@ -118,6 +121,7 @@ bool indexer_new(struct store *store,
     made->reopen_at_ns = clock_monotonic_ns(store->clock) + REOPEN_AFTER_NS;
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
         made->checkpoint.lanes[lane] = segment_log_synced_position(store->logs[lane]);
+    made->flushed = made->checkpoint;
     lock_init(&made->lock, LOCK_RANK_INDEXER);
     condition_init(&made->posted);
     *indexer = made;
@@ -340,11 +344,26 @@ static void free_blocks(struct block *blocks)
     }
 }
 
+/* In the segments that the lanes write to: a new one is a rotation. */
+static uint64_t bytes_since_flush(const struct indexer *indexer)
+{
+    uint64_t bytes = 0;
+    for (size_t lane = 0; lane < LANE_COUNT; lane++) {
+        const struct place from = indexer->flushed.lanes[lane].place;
+        const struct place to = indexer->checkpoint.lanes[lane].place;
+        if (from.segment == to.segment && to.offset > from.offset)
+            bytes += to.offset - from.offset;
+    }
+    return bytes;
+}
+
 static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *status)
 {
     const int64_t now_ns = clock_monotonic_ns(indexer->store->clock);
-    if (!indexer->dirty || (!rotated && now_ns < indexer->flush_at_ns))
+    if (!indexer->dirty || (!rotated && now_ns < indexer->flush_at_ns &&
+                            bytes_since_flush(indexer) < FLUSH_EVERY_BYTES))
         return true;
+    indexer->flushed = indexer->checkpoint;
     indexer->flush_at_ns = now_ns + FLUSH_EVERY_NS;
     indexer->dirty = false;
     mark_dead_segments(indexer);
@@ -366,8 +385,10 @@ static void mark_dead_segments(struct indexer *indexer)
         return; /* next time */
     uint64_t next = 1;
     for (size_t i = 0; i < count && next < settled; i++) {
-        for (; next < numbers[i] && next < settled; next++)
-            index_mark_dead(indexer->index, next);
+        for (; next < numbers[i] && next < settled; next++) {
+            if (!store_left_out(indexer->store, next)) /* it may be there again at the next start */
+                index_mark_dead(indexer->index, next);
+        }
         next = numbers[i] + 1;
     }
     free(numbers);
@@ -561,7 +582,9 @@ static bool write_catch_up(struct catch_up *context, struct status *status)
 bool indexer_wait(struct indexer *indexer)
 {
     lock_acquire(&indexer->lock);
-    if (indexer->first == NULL && !indexer->stopping) {
+    if (indexer->loading && indexer->index != NULL && !indexer->stopping) {
+        /* There is something to do. */
+    } else if (indexer->first == NULL && !indexer->stopping) {
         if (!condition_wait_for(&indexer->posted, &indexer->lock, NS_PER_S)) {
             /* Something may be due by time. */
         }

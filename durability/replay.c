@@ -22,6 +22,7 @@ struct walk_context {
     struct replay *replay;
     struct segment *segment;
     struct replay_walked *walked;
+    bool failed; /* what was done with a record, not the reading */
 };
 
 static bool replay_segment(struct replay *replay, struct segment *segment, struct status *status);
@@ -30,7 +31,7 @@ static bool find_seq_limit(struct replay *replay,
                            uint64_t *limit,
                            struct status *status);
 static uint64_t known_end(const struct replay *replay, const struct segment *segment);
-static bool first_seq(struct segment *segment, uint64_t *seq, struct status *status);
+static uint64_t first_seq(struct segment *segment);
 static bool replay_footer(struct replay *replay,
                           struct segment *segment,
                           const struct footer_entry *entries,
@@ -52,6 +53,12 @@ static bool on_record(void *argument,
                       struct bytes payload,
                       bool after_gap,
                       struct status *status);
+static bool take_record(struct walk_context *context,
+                        const struct record_header *header,
+                        uint64_t offset,
+                        struct bytes payload,
+                        bool after_gap,
+                        struct status *status);
 static bool tell(struct replay *replay,
                  const struct digest *digest,
                  enum record_kind kind,
@@ -73,6 +80,7 @@ static bool list_add(struct segment ***list,
                      size_t *count,
                      struct segment *segment,
                      struct status *status);
+static void log_unreadable(const struct segment *segment, uint64_t from, const struct status *why);
 static void log_tail(const struct segment *segment, const struct segment_walk *walk);
 
 bool replay_run(struct replay *replay, struct status *status)
@@ -184,9 +192,14 @@ static bool replay_footed_record(struct replay *replay,
                            capacity);
     struct record_header header;
     struct bytes payload;
+    struct status damage;
     bool ok = true;
+    /* Twice where the disk fails: a sector that is lost fails again. */
     if (segment_read_record(segment, offset, capacity, memory, capacity, &header, &payload,
-                            status)) {
+                            &damage) ||
+        (damage.code == STATUS_UNAVAILABLE &&
+         segment_read_record(segment, offset, capacity, memory, capacity, &header, &payload,
+                             &damage))) {
         struct digest digest;
         record_header_digest(&header, &digest);
         if (header.kind == RECORD_MANIFEST && !chunks_survived(replay, &digest, payload))
@@ -195,10 +208,8 @@ static bool replay_footed_record(struct replay *replay,
             ok = tell(replay, &digest, (enum record_kind)header.kind,
                       (struct place){.segment = segment->number, .offset = offset}, payload,
                       payload_bytes, status);
-    } else if (status->code == STATUS_DATA_LOSS || status->code == STATUS_RESOURCE_EXHAUSTED) {
-        replay->damaged++;
     } else {
-        ok = false;
+        replay->damaged++;
     }
     free(memory);
     return ok;
@@ -231,11 +242,18 @@ static bool replay_walk(struct replay *replay,
         .seq_limit = seq_limit,
         .each = on_record,
         .argument = &context,
+        .skip_unreadable = true,
     };
     if (last && from >= walk.to)
         return true;
-    if (!segment_walk(&walk, status))
-        return false;
+    bool to_its_end = true;
+    if (!segment_walk(&walk, status)) {
+        if (!replay->settle || context.failed || status->code == STATUS_RESOURCE_EXHAUSTED)
+            return false;
+        to_its_end = false;
+        replay->damaged++;
+        log_unreadable(segment, walk.end, status);
+    }
     replay->damaged += walk.damaged;
     if (walk.records > 0) {
         replay->end = (struct segment_log_position){
@@ -243,7 +261,7 @@ static bool replay_walk(struct replay *replay,
     }
     if (!replay->settle)
         return true;
-    if (walk.tail_bytes > 0) {
+    if (walk.tail_bytes > 0 && to_its_end) {
         replay->tails_cut++;
         replay->tail_bytes_cut += walk.tail_bytes;
         log_tail(segment, &walk);
@@ -252,6 +270,8 @@ static bool replay_walk(struct replay *replay,
     segment->end = walk.end;
     segment->synced_end = walk.end;
     segment->last_seq = walk.next_seq == 0 ? 0 : walk.next_seq - 1;
+    if (!to_its_end) /* left as it is: it gets no footer, and nothing is written to it */
+        return true;
     const bool empty = walk.end == SEGMENT_HEADER_BYTES && walk.tail_bytes == 0;
     segment->footer_complete = empty; /* the lane goes on in it, and notes what it appends */
     if (empty)
@@ -280,31 +300,37 @@ static bool find_seq_limit(struct replay *replay,
     size_t count = 0;
     if (!segment_set_numbers(replay->store->segments, &numbers, &count, status))
         return false;
-    bool ok = true;
     *limit = 0;
-    for (size_t i = 0; ok && *limit == 0 && i < count; i++) {
+    for (size_t i = 0; *limit == 0 && i < count; i++) {
         if (numbers[i] <= segment->number)
             continue;
         struct segment *next = segment_set_pin(replay->store->segments, numbers[i]);
         if (next != NULL && next->lane == replay->lane)
-            ok = first_seq(next, limit, status);
+            *limit = first_seq(next);
         segment_set_unpin(replay->store->segments, next);
     }
     free(numbers);
-    return ok;
+    return true;
 }
 
 /* 0 when there is no first record, or none that can be read. */
-static bool first_seq(struct segment *segment, uint64_t *seq, struct status *status)
+static uint64_t first_seq(struct segment *segment)
 {
     struct record_header header;
+    struct status unreadable;
     size_t got = 0;
-    if (!io_pread(segment->io, segment->read_fd, &header, sizeof(header), SEGMENT_HEADER_BYTES,
-                  &got, status))
-        return false;
-    *seq =
-        got == sizeof(header) && record_header_valid(&header, segment->uid, NULL) ? header.seq : 0;
-    return true;
+    const bool sound = io_pread(segment->io, segment->read_fd, &header, sizeof(header),
+                                SEGMENT_HEADER_BYTES, &got, &unreadable) &&
+                       got == sizeof(header) && record_header_valid(&header, segment->uid, NULL);
+    return sound ? header.seq : 0;
+}
+
+static void log_unreadable(const struct segment *segment, uint64_t from, const struct status *why)
+{
+    struct log_text text;
+    log_event(LOG_LEVEL_ERROR, "segment_unusable",
+              "segment=%" PRIu64 " lane=%s from_bytes=%" PRIu64 " reason=%s", segment->number,
+              lane_name(segment->lane), from, log_quote(&text, why->message));
 }
 
 static void log_tail(const struct segment *segment, const struct segment_walk *walk)
@@ -323,6 +349,17 @@ static bool on_record(void *argument,
                       struct status *status)
 {
     struct walk_context *context = argument;
+    context->failed = !take_record(context, header, offset, payload, after_gap, status);
+    return !context->failed;
+}
+
+static bool take_record(struct walk_context *context,
+                        const struct record_header *header,
+                        uint64_t offset,
+                        struct bytes payload,
+                        bool after_gap,
+                        struct status *status)
+{
     struct replay *replay = context->replay;
     struct digest digest;
     record_header_digest(header, &digest);

@@ -208,7 +208,8 @@ static bool append_chunk(struct blob_writer *writer,
         struct digest prefix = writer->digest;
         if (!writer->checked)
             hasher_peek(writer->hasher, &prefix);
-        return chunk_share_append(writer->share, log, &chunk, &prefix, placed, status);
+        return chunk_share_append(writer->share, log, writer->store->segments, &chunk, &prefix,
+                                  placed, status);
     }
     struct record *const records[] = {&chunk};
     if (!segment_log_append(log, records, 1, status))

@@ -35,10 +35,12 @@ struct chunk_share {
 
 static bool append_locked(struct chunk_share *share,
                           struct segment_log *log,
+                          struct segment_set *segments,
                           struct record *chunk,
                           const struct digest *prefix,
                           struct manifest_chunk *placed,
                           struct status *status) REQUIRES(share->lock);
+static bool is_going(struct segment_set *segments, const struct manifest_chunk *chunk);
 static struct slot *slot_locked(struct chunk_share *share, uint64_t blob_offset)
     REQUIRES(share->lock);
 
@@ -74,6 +76,7 @@ void chunk_share_unref(struct chunk_share *share)
 
 bool chunk_share_append(struct chunk_share *share,
                         struct segment_log *log,
+                        struct segment_set *segments,
                         struct record *chunk,
                         const struct digest *prefix,
                         struct manifest_chunk *placed,
@@ -82,25 +85,31 @@ bool chunk_share_append(struct chunk_share *share,
     ASSERT(chunk->kind == RECORD_CHUNK);
     ASSERT((uint64_t)prefix->size_bytes == chunk->blob_offset + chunk->payload_bytes);
     lock_acquire(&share->lock);
-    const bool ok = append_locked(share, log, chunk, prefix, placed, status);
+    const bool ok = append_locked(share, log, segments, chunk, prefix, placed, status);
     lock_release(&share->lock);
     return ok;
 }
 
 static bool append_locked(struct chunk_share *share,
                           struct segment_log *log,
+                          struct segment_set *segments,
                           struct record *chunk,
                           const struct digest *prefix,
                           struct manifest_chunk *placed,
                           struct status *status)
 {
     struct slot *const slot = slot_locked(share, chunk->blob_offset);
+    size_t replaced = slot ? slot->next : 0;
     for (size_t i = 0; slot && i < SAME_PLACE_MAX; i++) {
         const struct known_chunk *const known = &slot->known[i];
         if (known->chunk.payload_bytes == chunk->payload_bytes &&
             known->chunk.blob_offset == chunk->blob_offset &&
             digest_equal(&known->prefix, prefix)) {
             ASSERT(known->chunk.payload_crc32c == chunk->payload_crc32c);
+            if (is_going(segments, &known->chunk)) {
+                replaced = i;
+                break;
+            }
             *placed = known->chunk;
             return true;
         }
@@ -109,10 +118,20 @@ static bool append_locked(struct chunk_share *share,
         return false;
     *placed = manifest_chunk_of(chunk);
     if (slot) {
-        slot->known[slot->next] = (struct known_chunk){.prefix = *prefix, .chunk = *placed};
-        slot->next = (slot->next + 1) % SAME_PLACE_MAX;
+        slot->known[replaced] = (struct known_chunk){.prefix = *prefix, .chunk = *placed};
+        slot->next = (replaced + 1) % SAME_PLACE_MAX;
     }
     return true;
+}
+
+/* What is not going yet may still go before the manifest is committed: that is asked then. */
+static bool is_going(struct segment_set *segments, const struct manifest_chunk *chunk)
+{
+    const uint64_t segment = place_unpack(chunk->place).segment;
+    if (!segment_set_hold(segments, segment))
+        return true;
+    segment_set_let_go(segments, segment);
+    return false;
 }
 
 /* NULL when there is none to be had: then the chunk is not shared. */

@@ -6,12 +6,16 @@
  * both have been sent the same bytes so far, right or wrong, so one may name the other's chunk in its manifest. A chunk lies
  * before any manifest that names it in the large lane, so whatever makes the manifest durable has made the chunk durable.
  *
+ * One whose segment is being evicted, or is gone, is nobody's any more: the next writer appends it afresh. So an upload that
+ * was refused because parts of it went can be sent again, whoever else still writes the same blob.
+ *
  * Any thread. One lock, held while a chunk is appended, so that two writers that come to it together do not both write it.
  */
 #ifndef VARVE_STORE_CHUNK_SHARE_H
 #define VARVE_STORE_CHUNK_SHARE_H
 
 #include "store/segment_log.h"
+#include "store/segment_set.h"
 
 struct chunk_share;
 
@@ -37,6 +41,7 @@ static inline struct manifest_chunk manifest_chunk_of(const struct record *chunk
  */
 MUST_CHECK bool chunk_share_append(struct chunk_share *share,
                                    struct segment_log *log,
+                                   struct segment_set *segments,
                                    struct record *chunk,
                                    const struct digest *prefix,
                                    struct manifest_chunk *placed,

@@ -43,12 +43,11 @@ bool line_file_read(struct io *io,
         *status = why;
         return false;
     }
-    const bool ok = io_pread(io, fd, line, sizeof(line), 0, &got, status);
+    /* What the disk cannot read, not even at the second try, is damaged. */
+    const bool readable = io_pread_twice(io, fd, line, sizeof(line), 0, &got, &why);
     io_close(io, fd);
-    if (!ok)
-        return false;
     *state = LINE_FILE_DAMAGED;
-    if (got <= CRC_BYTES || got > LINE_BYTES_MAX || memchr(line, '\0', got) != NULL)
+    if (!readable || got <= CRC_BYTES || got > LINE_BYTES_MAX || memchr(line, '\0', got) != NULL)
         return true;
     /* It is sound if it is, byte for byte, what would be written for its text. */
     memcpy(again, line, got - CRC_BYTES);

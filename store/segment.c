@@ -24,11 +24,15 @@ static void explain_full_disk(struct io *io,
                               struct status *status);
 static bool random_uid(uint64_t *uid, struct status *status);
 static bool read_header(struct segment *segment, struct status *status);
-static bool read_trailer(struct segment *segment,
+static bool read_or_zeros(const struct segment *segment,
+                          void *data,
+                          size_t length,
+                          uint64_t offset,
+                          size_t *got,
+                          struct status *status);
+static bool read_trailer(const struct segment *segment,
                          uint64_t size,
-                         struct footer_trailer *trailer,
-                         bool *there,
-                         struct status *status);
+                         struct footer_trailer *trailer);
 static void note_first_seq(struct segment *segment, const uint8_t *record);
 static bool complete_footer(struct segment *segment, struct status *status);
 static bool note_walked(void *argument,
@@ -169,21 +173,21 @@ bool segment_open(struct io *io,
 
 static bool read_header(struct segment *segment, struct status *status)
 {
-    struct {
-        struct segment_header_page page;
-        uint8_t record[RECORD_HEADER_BYTES]; /* the first */
-    } head = {0};
+    struct segment_header_page page = {0};
+    uint8_t first_record[RECORD_HEADER_BYTES] = {0};
     struct footer_trailer trailer;
     struct status why;
     size_t got = 0;
-    if (!io_size(segment->io, segment->read_fd, &segment->file_bytes, status) ||
-        !io_pread(segment->io, segment->read_fd, &head, sizeof(head), 0, &got, status))
+    if (!io_size(segment->io, segment->read_fd, &segment->file_bytes, status))
         return false;
-    if (got < sizeof(head.page))
-        return status_fail(status, STATUS_DATA_LOSS, "segment %" PRIu64 ": cut off at %zu bytes",
-                           segment->number, got);
+    if (segment->file_bytes < sizeof(page))
+        return status_fail(status, STATUS_DATA_LOSS,
+                           "segment %" PRIu64 ": cut off at %" PRIu64 " bytes", segment->number,
+                           segment->file_bytes);
+    /* What cannot be read is zeros, and so it is damaged. */
+    const bool readable = read_or_zeros(segment, &page, sizeof(page), 0, &got, status);
     const struct segment_header *header =
-        segment_header_of(&head.page, segment->number, &segment->header_damaged, &why);
+        segment_header_of(&page, segment->number, &segment->header_damaged, &why);
     if (header != NULL) {
         segment->uid = header->uid;
         segment->lane = (enum lane)header->lane;
@@ -191,10 +195,12 @@ static bool read_header(struct segment *segment, struct status *status)
         segment->node_uid = header->node_uid;
         segment->created_wall_ns = header->created_wall_ns;
     }
-    if (!read_trailer(segment, segment->file_bytes, &trailer, &segment->sealed, status))
-        return false;
+    segment->sealed = read_trailer(segment, segment->file_bytes, &trailer);
     if (header == NULL && !segment->sealed) {
-        *status = why;
+        if (readable)
+            *status = why;
+        else
+            status->code = STATUS_UNAVAILABLE;
         return false;
     }
     if (header == NULL) {
@@ -207,11 +213,29 @@ static bool read_header(struct segment *segment, struct status *status)
         segment->synced_end = trailer.records_end;
         segment->first_seq = trailer.first_seq;
         segment->last_seq = trailer.last_seq;
-    } else {
-        segment->end_lost = segment->file_bytes < segment->capacity_bytes;
-        note_first_seq(segment, head.record);
+        return true;
     }
+    segment->end_lost = segment->file_bytes < segment->capacity_bytes;
+    if (read_or_zeros(segment, first_record, sizeof(first_record), SEGMENT_HEADER_BYTES, &got,
+                      &why))
+        note_first_seq(segment, first_record);
     return true;
+}
+
+/* Zeros where it cannot be read. */
+static bool read_or_zeros(const struct segment *segment,
+                          void *data,
+                          size_t length,
+                          uint64_t offset,
+                          size_t *got,
+                          struct status *status)
+{
+    if (io_pread_twice(segment->io, segment->read_fd, data, length, offset, got, status))
+        return true;
+    memset(data, 0, length);
+    *got = 0;
+    status_prefix(status, "segment %" PRIu64, segment->number);
+    return false;
 }
 
 static void note_first_seq(struct segment *segment, const uint8_t *record)
@@ -222,25 +246,19 @@ static void note_first_seq(struct segment *segment, const uint8_t *record)
         segment->first_seq = header.seq;
 }
 
-/* *there: a trailer is at the end of the file, and it is this segment's as far as that is known. */
-static bool read_trailer(struct segment *segment,
+/* Is there a trailer at the end of the file that can be read, and is it this segment's as far as that is known? */
+static bool read_trailer(const struct segment *segment,
                          uint64_t size,
-                         struct footer_trailer *trailer,
-                         bool *there,
-                         struct status *status)
+                         struct footer_trailer *trailer)
 {
+    struct status unreadable;
     size_t got = 0;
-    *there = false;
-    if (size < SEGMENT_HEADER_BYTES + sizeof(*trailer) || size % RECORD_ALIGNMENT_BYTES != 0)
-        return true;
-    if (!io_pread(segment->io, segment->read_fd, trailer, sizeof(*trailer), size - sizeof(*trailer),
-                  &got, status))
-        return false;
-    *there =
-        got == sizeof(*trailer) && footer_trailer_valid(trailer) &&
-        (segment->uid == 0 || trailer->segment_uid == segment->uid) &&
-        trailer->records_end + trailer->entries * FOOTER_ENTRY_BYTES + sizeof(*trailer) == size;
-    return true;
+    return size >= SEGMENT_HEADER_BYTES + sizeof(*trailer) && size % RECORD_ALIGNMENT_BYTES == 0 &&
+           read_or_zeros(segment, trailer, sizeof(*trailer), size - sizeof(*trailer), &got,
+                         &unreadable) &&
+           got == sizeof(*trailer) && footer_trailer_valid(trailer) &&
+           (segment->uid == 0 || trailer->segment_uid == segment->uid) &&
+           trailer->records_end + trailer->entries * FOOTER_ENTRY_BYTES + sizeof(*trailer) == size;
 }
 
 static struct segment *segment_allocate(struct io *io, const char *path, uint64_t number)
@@ -435,12 +453,9 @@ bool segment_read_footer(struct segment *segment,
     *entries = NULL;
     uint64_t size = 0;
     size_t got = 0;
-    bool there = false;
     if (!io_size(segment->io, segment->read_fd, &size, status))
         return false;
-    if (!read_trailer(segment, size, trailer, &there, status))
-        return false;
-    if (!there)
+    if (!read_trailer(segment, size, trailer))
         return true;
 
     const uint32_t seed = format_crc_seed(segment->uid);
@@ -449,12 +464,9 @@ bool segment_read_footer(struct segment *segment,
     if (read == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
                            "no memory for the footer of segment %" PRIu64, segment->number);
-    if (!io_pread(segment->io, segment->read_fd, read, entries_bytes, trailer->records_end, &got,
-                  status)) {
-        free(read);
-        return false;
-    }
-    if (got < entries_bytes ||
+    struct status unreadable;
+    if (!read_or_zeros(segment, read, entries_bytes, trailer->records_end, &got, &unreadable) ||
+        got < entries_bytes ||
         trailer->entries_crc32c != crc32c(seed, bytes_of(read, entries_bytes))) {
         free(read);
         return true;
@@ -477,7 +489,10 @@ bool segment_read_record(struct segment *segment,
     if (wanted > capacity)
         wanted = capacity;
     size_t got = 0;
-    if (!io_pread(segment->io, segment->read_fd, buffer, (size_t)wanted, offset, &got, status)) {
+    /* A page that cannot be read, behind a shorter record than was expected, does not matter. */
+    if (!io_pread(segment->io, segment->read_fd, buffer, (size_t)wanted, offset, &got, status) &&
+        !io_pread(segment->io, segment->read_fd, buffer, RECORD_HEADER_BYTES, offset, &got,
+                  status)) {
         status->code = STATUS_UNAVAILABLE;
         status_prefix(status, "read segment %" PRIu64 " at %" PRIu64, segment->number, offset);
         return false;

@@ -77,7 +77,8 @@ MUST_CHECK bool segment_create(struct io *io,
 /*
  * Opens an existing one for reading. If a footer's trailer is at its end it is sealed, and its end and seqs are known; of others
  * first_seq is, if the first record is sound. A header that is lost is made up for by the second one, then by the trailer.
- * DATA_LOSS when it is no segment of ours, or too little is left of it.
+ * What the disk cannot read counts as damaged. DATA_LOSS when it is no segment of ours, or too little is left of it;
+ * UNAVAILABLE when too little of it can be read.
  */
 MUST_CHECK bool segment_open(struct io *io,
                              const char *directory,
@@ -118,7 +119,7 @@ MUST_CHECK bool segment_seal(struct segment *segment, struct status *status);
 void segment_sealed(struct segment *segment);
 
 /*
- * Reads the footer of a sealed segment. *entries NULL when there is no valid one (then the segment must be walked);
+ * Reads the footer of a sealed segment. *entries NULL when there is no valid one that can be read (then the segment must be walked);
  * else freed by the caller, trailer->entries of them.
  */
 MUST_CHECK bool segment_read_footer(struct segment *segment,

@@ -39,6 +39,7 @@ bool segment_contents_load(struct segment *segment,
         .to = segment->sealed ? segment->end : 0,
         .each = add_record,
         .argument = &contents,
+        .skip_unreadable = true,
     };
     if (!segment_walk(&walk, status)) {
         free(contents.entries);

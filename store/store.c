@@ -132,6 +132,7 @@ void store_close(struct store *store)
     lock_destroy(&store->forget_lock);
     io_close(store->io, store->lock_fd);
     free(store->younger);
+    free(store->unusable);
     free(store->segments_directory);
     free(store->directory);
     free(store);
@@ -377,19 +378,43 @@ bool store_list_files(struct store *store,
     return true;
 }
 
-static bool open_one(struct store *store, uint64_t number, struct status *status)
+static bool leave_out(struct store *store, uint64_t number, struct status *status)
+{
+    uint64_t *grown = realloc(store->unusable, (store->unusable_count + 1) * sizeof(*grown));
+    if (grown == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the list of segments");
+    grown[store->unusable_count++] = number;
+    store->unusable = grown;
+    return true;
+}
+
+bool store_left_out(const struct store *store, uint64_t segment)
+{
+    for (size_t i = 0; i < store->unusable_count; i++) {
+        if (store->unusable[i] == segment)
+            return true;
+    }
+    return false;
+}
+
+/* *unreadable: how many so far are left out because the disk does not read them. */
+static bool open_one(struct store *store,
+                     uint64_t number,
+                     size_t *unreadable,
+                     struct status *status)
 {
     struct segment *segment = NULL;
     if (!segment_open(store->io, store->segments_directory, number, &segment, status)) {
-        if (status->code != STATUS_DATA_LOSS)
+        if (status->code != STATUS_DATA_LOSS && status->code != STATUS_UNAVAILABLE)
             return false;
+        *unreadable += status->code == STATUS_UNAVAILABLE;
         if (store->access == STORE_READ_ONLY)
             return true;
         struct log_text text;
         log_event(LOG_LEVEL_ERROR, "segment_unusable", "segment=%" PRIu64 " reason=%s", number,
                   log_quote(&text, status->message));
         metrics_add(store->metrics, METRIC_RECORDS_DAMAGED, 1);
-        return true;
+        return leave_out(store, number, status);
     }
     if (segment->header_damaged && store->access == STORE_READ_WRITE) {
         log_event(LOG_LEVEL_WARN, "segment_header_damaged", "segment=%" PRIu64 " from=\"%s\"",
@@ -412,13 +437,16 @@ static bool open_segments(struct store *store, struct status *status)
     struct store_file *files = NULL;
     size_t count = 0;
     bool removed = false;
+    size_t segments = 0;
+    size_t unreadable = 0;
     bool ok = store_list_files(store, &files, &count, status);
     for (size_t i = 0; ok && i < count; i++) {
         const struct store_file *file = &files[i];
         if (file->number >= store->next_segment_number)
             store->next_segment_number = file->number + 1;
         if (strcmp(file->suffix, "seg") == 0) {
-            ok = open_one(store, file->number, status);
+            segments++;
+            ok = open_one(store, file->number, &unreadable, status);
         } else if (store->access ==
                    STORE_READ_WRITE) { /* was being made, or removed, when the process ended */
             char path[SEGMENT_PATH_BYTES_MAX];
@@ -427,6 +455,10 @@ static bool open_segments(struct store *store, struct status *status)
             removed = true;
         }
     }
+    /* That is no damage to some of it: the disk is not there, or nearly gone. */
+    if (ok && segments > 0 && unreadable == segments)
+        ok = status_fail(status, STATUS_UNAVAILABLE, "none of its %zu segments can be read",
+                         segments);
     /* One that was evicted must not be back once somebody was told that its blobs are gone. */
     ok = ok && (!removed || io_sync_directory(store->io, store->segments_directory, status));
     free(files);

@@ -40,6 +40,9 @@ struct store {
     struct space space;
     _Atomic uint64_t next_segment_number;
     struct segment_set *segments;
+    /* Numbers of segment files that are there and could not be used when the store was opened, ascending; owned. */
+    uint64_t *unusable;
+    size_t unusable_count;
     struct blob_table *table;
     struct cold_index cold;               /* asked while table is being loaded */
     struct segment_log *logs[LANE_COUNT]; /* NULL until recovery has opened them */
@@ -115,5 +118,8 @@ void store_has_blobs(struct store *store,
                      const struct digest *digests,
                      size_t count,
                      bool *present);
+
+/* Its file is there, but the store was opened without it: it cannot be read, or is damaged too much. */
+bool store_left_out(const struct store *store, uint64_t segment);
 
 #endif

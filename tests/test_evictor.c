@@ -804,6 +804,47 @@ START_TEST(an_upload_whose_first_parts_were_evicted_is_refused_and_leaves_nothin
 }
 END_TEST
 
+/* What others have written of the same blob need not be written again, unless it has gone. */
+START_TEST(an_upload_that_was_refused_is_stored_at_the_next_try_whoever_else_still_sends_it)
+{
+    struct item item = {.seed = 5, .length = 4 * MIB};
+    struct status status;
+    uint64_t next = 1000;
+    uint8_t *data = seeded_bytes(item.seed, item.length);
+    struct chunk_share *share = NULL;
+    struct blob_writer *writers[3] = {NULL};
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, item.length), &item.digest);
+    ck_assert(chunk_share_new(&share, &status));
+    for (size_t i = 0; i < ARRAY_LENGTH(writers); i++) {
+        ck_assert(blob_writer_new(store(), &item.digest, &writers[i], &status));
+        blob_writer_set_share(writers[i], share);
+        blob_writer_give_buffer(writers[i], buffer_pool_try_take(rig.buffers));
+    }
+    /* The first stalls half way, and stays; its chunks go. The second names them. */
+    ck_assert(blob_writer_append(writers[0], bytes_of(data, item.length / 2), &status));
+    ck_assert(blob_writer_append(writers[1], bytes_of(data, item.length / 2), &status));
+    fill(&next, 2 * CAPACITY_BYTES, LARGE_BYTES);
+    ck_assert(
+        blob_writer_append(writers[1], bytes_of(data + item.length / 2, item.length / 2), &status));
+    ck_assert(blob_writer_append(writers[2], bytes_of(data, item.length), &status));
+    for (size_t i = 1; i < ARRAY_LENGTH(writers); i++) {
+        struct record *record = NULL;
+        enum lane lane = LANE_SMALL;
+        struct store_put put_one;
+        memset(&put_one, 0, sizeof(put_one));
+        ck_assert(blob_writer_finish(writers[i], &record, &lane, &status));
+        store_put_start_record(&rig, &put_one, record, lane);
+        ck_assert_int_eq(store_put_finish(&put_one, &status), i == 2);
+        ck_assert_int_eq(is_there(&item), i == 2);
+    }
+    ck_assert(reads(&item));
+    for (size_t i = 0; i < ARRAY_LENGTH(writers); i++)
+        blob_writer_free(writers[i]);
+    chunk_share_unref(share);
+    free(data);
+}
+END_TEST
+
 /* Between its check and the moment when its entry is visible, no segment of a manifest may be emptied. */
 START_TEST(a_segment_is_not_emptied_while_a_manifest_that_names_it_is_being_committed)
 {
@@ -1391,6 +1432,8 @@ int main(void)
     tcase_add_test(readers, a_segment_that_is_read_stays_until_its_readers_have_left);
     tcase_add_test(readers, readers_never_miss_a_blob_that_is_being_moved);
     tcase_add_test(readers, what_somebody_was_told_is_there_is_there_to_be_read);
+    tcase_add_test(
+        readers, an_upload_that_was_refused_is_stored_at_the_next_try_whoever_else_still_sends_it);
     tcase_add_test(readers, an_upload_whose_first_parts_were_evicted_is_refused_and_leaves_nothing);
     tcase_add_test(readers,
                    a_segment_is_not_emptied_while_a_manifest_that_names_it_is_being_committed);

@@ -3,16 +3,18 @@
  * A medium that forgets: a bit is turned over somewhere in a store, in every kind of place, while it
  * is stopped, after a crash, and while it runs. Each time the store must start, must never give out
  * a wrong byte, must lose the record that was hit and no other, and must not say of anything that it
- * is there when it cannot be read. Files that are cut short or gone are held to the same.
+ * is there when it cannot be read. Files that are cut short or gone are held to the same, and pages that the disk cannot read.
  *
  * Method: a population of blobs of both lanes and of action results lies in several sealed segments.
  * Bits are sampled over the whole of them: a bit is turned, the store opened, everything asked for
  * and compared, the store closed, and the bit turned back, unless the store has mended it itself.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "store/blob_reader.h"
 #include "store/find.h"
@@ -337,7 +339,8 @@ static bool is_served(const struct item *item)
         ck_assert(!there || !ok || data != NULL);
     }
     if (!ok)
-        ck_assert_msg(status.code == STATUS_DATA_LOSS, "%s", status.message);
+        ck_assert_msg(status.code == STATUS_DATA_LOSS || status.code == STATUS_UNAVAILABLE, "%s",
+                      status.message);
     free(data);
     return ok && data != NULL;
 }
@@ -878,6 +881,240 @@ START_TEST(blobs_with_bytes_in_a_segment_that_is_cut_or_gone_are_missing_from_th
 }
 END_TEST
 
+/* ---- pages that the disk cannot read */
+
+enum { PAGE_BYTES = 4096, BROKEN_MAX = 4 };
+
+static struct io broken;
+static struct io_ops broken_ops;
+static struct broken_range {
+    char path[SEGMENT_PATH_BYTES_MAX]; /* a file, or a directory and a slash: any file in it */
+    uint64_t from, to;
+} broken_ranges[BROKEN_MAX];
+static size_t broken_count;
+
+static int64_t broken_pread(struct io *io, int fd, void *buffer, size_t length, uint64_t offset)
+{
+    char link[64];
+    char path[SEGMENT_PATH_BYTES_MAX];
+    (void)io;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    const ssize_t got = readlink(link, path, sizeof(path) - 1);
+    path[got > 0 ? got : 0] = '\0';
+    for (size_t i = 0; i < broken_count; i++) {
+        const struct broken_range *range = &broken_ranges[i];
+        if (offset < range->to && offset + length > range->from &&
+            strncmp(range->path, path,
+                    range->path[strlen(range->path) - 1] == '/' ? strlen(range->path)
+                                                                : sizeof(path)) == 0)
+            return -EIO;
+    }
+    return io_posix()->ops->pread(io_posix(), fd, buffer, length, offset);
+}
+
+static void start_broken(void)
+{
+    start_real();
+    broken_ops = *io_posix()->ops;
+    broken_ops.pread = broken_pread;
+    broken.ops = &broken_ops;
+    broken_count = 0;
+    rig.io = &broken;
+}
+
+/* Whole pages, as a disk loses them. */
+static void lose(const char *path, uint64_t from, uint64_t to)
+{
+    ck_assert_uint_lt(broken_count, BROKEN_MAX);
+    struct broken_range *range = &broken_ranges[broken_count++];
+    ck_assert_ptr_nonnull(realpath(path, range->path));
+    if (path[strlen(path) - 1] == '/')
+        strcat(range->path, "/");
+    range->from = from / PAGE_BYTES * PAGE_BYTES;
+    range->to = to == UINT64_MAX ? to : (to + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static bool is_hit(int item)
+{
+    for (size_t i = 0; i < location_count; i++) {
+        const struct location *location = &locations[i];
+        char path[SEGMENT_PATH_BYTES_MAX];
+        char whole[SEGMENT_PATH_BYTES_MAX];
+        if (location->item != item)
+            continue;
+        segment_file(path, location->segment);
+        ck_assert_ptr_nonnull(realpath(path, whole));
+        const uint64_t end = location->offset + RECORD_HEADER_BYTES + location->payload_bytes;
+        for (size_t k = 0; k < broken_count; k++) {
+            if (strcmp(broken_ranges[k].path, whole) == 0 &&
+                location->offset < broken_ranges[k].to && end > broken_ranges[k].from)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Who has no byte in a lost page is served, and nobody else is. */
+static size_t check_but_the_hit(const char *where)
+{
+    size_t hit = 0;
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        const bool lost = is_hit(i);
+        hit += lost;
+        ck_assert_msg(is_served(&items[i]) != lost, "%s: item %d, %s", where, i,
+                      lost ? "lost" : "not lost");
+    }
+    return hit;
+}
+
+/* Behind the last record of a segment. */
+static uint64_t records_end(uint64_t segment)
+{
+    uint64_t end = SEGMENT_HEADER_BYTES;
+    for (size_t i = 0; i < location_count; i++) {
+        const uint64_t behind =
+            locations[i].offset + record_stored_bytes(locations[i].payload_bytes);
+        if (locations[i].segment == segment && behind > end)
+            end = behind;
+    }
+    return end;
+}
+
+enum footer_fate { FOOTER_READ, FOOTER_LOST };
+
+/* One page in the middle of a record. With the footer lost, too, the start walks the segment. */
+static void lose_pages(enum index_fate fate, enum footer_fate footer)
+{
+    size_t chosen[16];
+    const size_t count = choose(3, chosen);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    for (size_t i = 0; i < count; i++) {
+        const struct location *location = &locations[chosen[i]];
+        segment_file(path, location->segment);
+        const uint64_t at =
+            location->offset + RECORD_HEADER_BYTES + prng_below(&prng, location->payload_bytes);
+        broken_count = 0;
+        lose(path, at, at + 1);
+        if (footer == FOOTER_LOST) {
+            const uint64_t end = records_end(location->segment);
+            lose(path, (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, file_bytes(path));
+            if (broken_ranges[1].from >=
+                file_bytes(path)) /* it is in the page of the last record */
+                broken_count--;
+        }
+        open_with(fate, path);
+        ck_assert_uint_ge(check_but_the_hit(path), 1);
+        store_rig_close(&rig);
+    }
+    broken_count = 0;
+    open_with(INDEX_REMOVED, "all can be read");
+    check_all_but(NOBODY, "all can be read");
+}
+
+START_TEST(a_page_that_cannot_be_read_costs_its_records_alone)
+{
+    populate();
+    lose_pages(INDEX_KEPT, FOOTER_READ);
+}
+END_TEST
+
+START_TEST(a_page_that_cannot_be_read_costs_its_records_alone_when_the_index_is_rebuilt)
+{
+    populate();
+    lose_pages(INDEX_REMOVED, FOOTER_READ);
+}
+END_TEST
+
+START_TEST(a_page_that_cannot_be_read_does_not_stop_a_start_that_walks_its_segment)
+{
+    populate();
+    lose_pages(INDEX_REMOVED, FOOTER_LOST);
+}
+END_TEST
+
+START_TEST(a_segment_header_or_footer_that_cannot_be_read_loses_nothing)
+{
+    populate();
+    uint64_t numbers[16];
+    char path[SEGMENT_PATH_BYTES_MAX];
+    const size_t count = segments_with_records(numbers, ARRAY_LENGTH(numbers));
+    for (size_t i = 0; i < count; i++) {
+        segment_file(path, numbers[i]);
+        broken_count = 0;
+        lose(path, 0, 1);
+        open_with(i % 2 == 0 ? INDEX_KEPT : INDEX_REMOVED, path);
+        check_all_but(NOBODY, path);
+        store_rig_close(&rig);
+    }
+    for (size_t i = 0; i < count; i++) {
+        segment_file(path, numbers[i]);
+        broken_count = 0;
+        const uint64_t trailer = file_bytes(path) - FOOTER_TRAILER_BYTES;
+        if (records_end(numbers[i]) > trailer / PAGE_BYTES * PAGE_BYTES)
+            continue; /* a record shares the page */
+        lose(path, trailer, trailer + 1);
+        open_with(i % 2 == 0 ? INDEX_REMOVED : INDEX_KEPT, path);
+        check_all_but(NOBODY, path);
+        store_rig_close(&rig);
+    }
+}
+END_TEST
+
+START_TEST(a_segment_of_which_nothing_can_be_read_does_not_stop_the_start)
+{
+    populate();
+    uint64_t numbers[16];
+    char path[SEGMENT_PATH_BYTES_MAX];
+    const size_t count = segments_with_records(numbers, ARRAY_LENGTH(numbers));
+    /* With the index, which knows what was there, as long as it is kept: then what can be read again is there again. */
+    for (size_t i = 0; i < 2 * count; i++) {
+        segment_file(path, numbers[i % count]);
+        broken_count = 0;
+        lose(path, 0, UINT64_MAX);
+        open_with(i < count ? INDEX_KEPT : INDEX_REMOVED, path);
+        ck_assert_uint_ge(check_but_the_hit(path), 1);
+        struct digest digest;
+        struct status status;
+        ck_assert(store_rig_put(&rig, bytes_of(&i, sizeof(i)), &digest, &status));
+        ck_assert(store_rig_reads(&rig, &digest, bytes_of(&i, sizeof(i))));
+        store_rig_close(&rig);
+    }
+}
+END_TEST
+
+/* Some of it is there; nothing at all means another disk, or none: then nobody should think that the store is empty. */
+START_TEST(a_disk_of_which_nothing_can_be_read_stops_the_start_and_harms_nothing)
+{
+    struct status status = {0};
+    char path[SEGMENT_PATH_BYTES_MAX];
+    populate();
+    store_file(path, "segments/");
+    lose(path, 0, UINT64_MAX);
+    ck_assert(!store_rig_try_open(&rig, &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    store_file(path, "");
+    lose(path, 0, UINT64_MAX);
+    ck_assert(!store_rig_try_open(&rig, &status));
+    broken_count = 0;
+    open_with(INDEX_KEPT, "again");
+    check_all_but(NOBODY, "again");
+    store_rig_close(&rig);
+    open_with(INDEX_REMOVED, "again, by the segments");
+    check_all_but(NOBODY, "again, by the segments");
+}
+END_TEST
+
+START_TEST(a_format_file_that_cannot_be_read_does_not_prevent_the_start)
+{
+    populate();
+    char path[SEGMENT_PATH_BYTES_MAX];
+    store_file(path, "FORMAT");
+    lose(path, 0, 1);
+    open_with(INDEX_KEPT, "FORMAT");
+    check_all_but(NOBODY, "FORMAT");
+}
+END_TEST
+
 static TCase *make_case(Suite *suite, const char *name, void (*fixture)(void))
 {
     TCase *made = tcase_create(name);
@@ -915,5 +1152,16 @@ int main(void)
                    a_record_that_rots_under_a_running_store_is_lost_alone_and_can_be_stored_again);
     tcase_add_test(real,
                    blobs_with_bytes_in_a_segment_that_is_cut_or_gone_are_missing_from_the_start_on);
+    TCase *unreadable = make_case(suite, "unreadable pages", start_broken);
+    tcase_add_test(unreadable, a_page_that_cannot_be_read_costs_its_records_alone);
+    tcase_add_test(unreadable,
+                   a_page_that_cannot_be_read_costs_its_records_alone_when_the_index_is_rebuilt);
+    tcase_add_test(unreadable,
+                   a_page_that_cannot_be_read_does_not_stop_a_start_that_walks_its_segment);
+    tcase_add_test(unreadable, a_segment_header_or_footer_that_cannot_be_read_loses_nothing);
+    tcase_add_test(unreadable, a_segment_of_which_nothing_can_be_read_does_not_stop_the_start);
+    tcase_add_test(unreadable,
+                   a_disk_of_which_nothing_can_be_read_stops_the_start_and_harms_nothing);
+    tcase_add_test(unreadable, a_format_file_that_cannot_be_read_does_not_prevent_the_start);
     return test_run(suite);
 }

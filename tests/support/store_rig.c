@@ -76,8 +76,9 @@ void store_rig_open(struct store_rig *rig)
 
 bool store_rig_try_open(struct store_rig *rig, struct status *status)
 {
+    struct io *const disk = rig->sim != NULL ? io_sim_io(rig->sim) : io_posix();
     const struct store_config config = {
-        .io = rig->sim != NULL ? io_sim_io(rig->sim) : io_posix(),
+        .io = rig->io != NULL ? rig->io : disk,
         .clock = rig->limits.clock != NULL ? rig->limits.clock : clock_real(),
         .metrics = &rig->metrics,
         .buffers = rig->buffers,

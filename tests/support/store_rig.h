@@ -24,6 +24,7 @@ struct store_rig_limits {
 struct store_rig {
     struct temp_dir directory;
     struct io_sim *sim; /* NULL on a real disk */
+    struct io *io;      /* of the next open; NULL: that of the disk itself */
     struct metrics metrics;
     struct buffer_pool *buffers;
     struct durability *durability;
