@@ -32,6 +32,7 @@ static bool digests_from_file(const struct cli *cli,
                               struct digests *digests,
                               struct status *status);
 static bool add_digest(struct digests *digests, struct bytes text, struct status *status);
+static bool append_digest(void *argument, const struct digest *digest, struct status *status);
 static bool find_places(struct cli *cli,
                         const struct digests *digests,
                         struct blob_place *places,
@@ -381,8 +382,17 @@ static bool digests_from_arguments(const struct cli *cli,
     return true;
 }
 
-/* One a line; empty lines are passed over. */
 static bool digests_from_file(const struct cli *cli, struct digests *digests, struct status *status)
+{
+    return cli_each_digest(cli, append_digest, digests, status);
+}
+
+bool cli_each_digest(const struct cli *cli,
+                     bool (*take)(void *argument,
+                                  const struct digest *digest,
+                                  struct status *status),
+                     void *argument,
+                     struct status *status)
 {
     char text[FILE_NAME_TEXT_BYTES];
     file_name_text(cli->digests_file, text, sizeof(text));
@@ -394,10 +404,13 @@ static bool digests_from_file(const struct cli *cli, struct digests *digests, st
     bool ok = true;
     for (unsigned long long number = 1; ok && fgets(line, sizeof(line), file) != NULL; number++) {
         const size_t length = strcspn(line, "\r\n");
-        if (length > 0 && !add_digest(digests, bytes_of(line, length), status)) {
+        struct digest digest;
+        if (length == 0)
+            continue;
+        ok = digest_parse_text(bytes_of(line, length), &digest, status);
+        if (!ok)
             status_prefix(status, "%s, line %llu", text, number);
-            ok = false;
-        }
+        ok = ok && take(argument, &digest, status);
     }
     if (ok && ferror(file))
         ok = status_fail_errno(status, errno, "%s", text);
@@ -408,6 +421,13 @@ static bool digests_from_file(const struct cli *cli, struct digests *digests, st
 
 static bool add_digest(struct digests *digests, struct bytes text, struct status *status)
 {
+    struct digest digest;
+    return digest_parse_text(text, &digest, status) && append_digest(digests, &digest, status);
+}
+
+static bool append_digest(void *argument, const struct digest *digest, struct status *status)
+{
+    struct digests *digests = argument;
     if (digests->count == digests->capacity) {
         const size_t capacity = digests->capacity == 0 ? 64 : digests->capacity * 2;
         struct digest *list = realloc(digests->list, capacity * sizeof(*list));
@@ -416,9 +436,7 @@ static bool add_digest(struct digests *digests, struct bytes text, struct status
         digests->list = list;
         digests->capacity = capacity;
     }
-    if (!digest_parse_text(text, &digests->list[digests->count], status))
-        return false;
-    digests->count++;
+    digests->list[digests->count++] = *digest;
     return true;
 }
 

@@ -5,9 +5,10 @@
 #include "client/capabilities.h"
 #include "client/cli.h"
 #include "client/json.h"
+#include "client/replication_service.h"
 #include "client/store_service.h"
 
-enum { SET_VALUES = 64, SET_TEXT_BYTES = 512 };
+enum { SET_VALUES = 64, SET_TEXT_BYTES = 512, PEER_TEXT_BYTES = 512 };
 
 static void print_capabilities(const struct cli *cli, const struct capabilities *capabilities);
 static void print_capabilities_json(const struct cli *cli, const struct capabilities *capabilities);
@@ -19,8 +20,18 @@ static void set_json(struct json *json,
                      uint64_t set,
                      const char *(*name)(int value));
 static const char *limit_text(int64_t limit, char text[32]);
+static bool get_peers(const struct cli *cli,
+                      Varve__V1__PeersResponse **peers,
+                      struct status *status);
 static void print_status(const struct cli *cli, const struct server_status *server);
-static void print_status_json(const struct cli *cli, const struct server_status *server);
+static void print_status_json(const struct cli *cli,
+                              const struct server_status *server,
+                              const Varve__V1__PeersResponse *peers);
+static void print_peers(const struct cli *cli, const Varve__V1__PeersResponse *peers);
+static void print_peer(const struct cli *cli, const Varve__V1__Peer *peer);
+static void peers_json(struct json *json, const Varve__V1__PeersResponse *peers);
+static void peer_json(struct json *json, const Varve__V1__Peer *peer);
+static const char *printable(const char *from, char to[PEER_TEXT_BYTES]);
 static void print_scrub(const struct cli *cli, const struct scrub_state *scrub);
 static void scrub_json(struct json *json, const char *key, const struct scrub_state *scrub);
 
@@ -127,13 +138,31 @@ enum cli_exit cli_status(struct cli *cli)
 {
     struct server_status server;
     struct status status = {0};
-    if (!store_service_status(cli->client, &server, &status))
+    Varve__V1__PeersResponse *peers = NULL;
+    if (!store_service_status(cli->client, &server, &status) || !get_peers(cli, &peers, &status))
         return cli_failed(cli, NULL, &status);
-    if (cli->json)
-        print_status_json(cli, &server);
-    else
+    if (cli->json) {
+        print_status_json(cli, &server, peers);
+    } else {
         print_status(cli, &server);
+        if (peers != NULL)
+            print_peers(cli, peers);
+    }
+    if (peers != NULL)
+        varve__v1__peers_response__free_unpacked(peers, NULL);
     return CLI_EXIT_OK;
+}
+
+/* NULL where an older server knows nothing of peers. */
+static bool get_peers(const struct cli *cli,
+                      Varve__V1__PeersResponse **peers,
+                      struct status *status)
+{
+    struct status failure = {0};
+    if (replication_peers(cli->client, peers, &failure) || failure.code == STATUS_UNIMPLEMENTED)
+        return true;
+    *status = failure;
+    return false;
 }
 
 static void print_status(const struct cli *cli, const struct server_status *server)
@@ -149,19 +178,80 @@ static void print_status(const struct cli *cli, const struct server_status *serv
             (unsigned long long)server->data_free_bytes,
             (unsigned long long)server->data_total_bytes);
     for (size_t i = 0; i < server->lane_count; i++)
-        fprintf(
-            out,
-            "lane %-11s %llu bytes in %llu segments; %llu records, %llu of them not yet synced\n",
-            store_service_lane_name(server->lanes[i].lane),
-            (unsigned long long)server->lanes[i].bytes,
-            (unsigned long long)server->lanes[i].segments,
-            (unsigned long long)server->lanes[i].pending_seq,
-            (unsigned long long)(server->lanes[i].pending_seq - server->lanes[i].durable_seq));
+        fprintf(out,
+                "lane %-11s %llu bytes in %llu segments; records up to %llu written, up to %llu "
+                "durable\n",
+                store_service_lane_name(server->lanes[i].lane),
+                (unsigned long long)server->lanes[i].bytes,
+                (unsigned long long)server->lanes[i].segments,
+                (unsigned long long)server->lanes[i].pending_seq,
+                (unsigned long long)server->lanes[i].durable_seq);
     if (server->has_scrub)
         print_scrub(cli, &server->scrub);
 }
 
-static void print_status_json(const struct cli *cli, const struct server_status *server)
+static void print_peers(const struct cli *cli, const Varve__V1__PeersResponse *peers)
+{
+    FILE *out = cli->out;
+    char name[PEER_TEXT_BYTES], address[PEER_TEXT_BYTES];
+    fprintf(out, "node             %016llx\n", (unsigned long long)peers->node_uid);
+    if (peers->ack_copies > 0)
+        fprintf(out, "acknowledged     when %u other%s it%s\n", peers->ack_copies,
+                peers->ack_copies == 1 ? " node has" : " nodes have",
+                peers->ack_copies_degraded ? "; at present without, as they are not there" : "");
+    for (size_t i = 0; i < peers->n_followers; i++) {
+        const Varve__V1__Follower *follower = peers->followers[i];
+        fprintf(
+            out,
+            "follower         %016llx %s at %s; durable there: small %llu, %llu records behind, "
+            "large %llu, %llu behind; seen %.1f s ago%s\n",
+            (unsigned long long)follower->uid, printable(follower->name, name),
+            printable(follower->address, address), (unsigned long long)follower->small_durable_seq,
+            (unsigned long long)follower->small_behind_records,
+            (unsigned long long)follower->large_durable_seq,
+            (unsigned long long)follower->large_behind_records, follower->seen_seconds_ago,
+            follower->counts ? "" : "; does not count as a copy");
+    }
+    for (size_t i = 0; i < peers->n_peers; i++)
+        print_peer(cli, peers->peers[i]);
+}
+
+static void print_peer(const struct cli *cli, const Varve__V1__Peer *peer)
+{
+    FILE *out = cli->out;
+    char text[PEER_TEXT_BYTES];
+    fprintf(out, "peer             %s, node %016llx, %s; %llu blobs with %llu bytes fetched\n",
+            printable(peer->address, text), (unsigned long long)peer->uid,
+            replication_peer_state_name((int)peer->state), (unsigned long long)peer->blobs_fetched,
+            (unsigned long long)peer->bytes_fetched);
+    for (size_t i = 0; i < peer->n_lanes; i++) {
+        const Varve__V1__PeerLane *lane = peer->lanes[i];
+        fprintf(out,
+                "  lane %-9s durable here up to %llu of %llu; behind by %llu records, %llu bytes, "
+                "%.1f s\n",
+                store_service_lane_name((int)lane->lane), (unsigned long long)lane->applied_seq,
+                (unsigned long long)lane->durable_seq, (unsigned long long)lane->behind_records,
+                (unsigned long long)lane->behind_bytes, lane->behind_seconds);
+    }
+    if (peer->last_error[0] != '\0')
+        fprintf(out, "  last error     %s\n", printable(peer->last_error, text));
+}
+
+/* Names and errors may come from another node: no control characters get to a terminal. */
+static const char *printable(const char *from, char to[PEER_TEXT_BYTES])
+{
+    size_t length = 0;
+    for (; from[length] != '\0' && length < PEER_TEXT_BYTES - 1; length++) {
+        const unsigned char c = (unsigned char)from[length];
+        to[length] = c < 0x20 || c == 0x7f ? '?' : from[length];
+    }
+    to[length] = '\0';
+    return length > 0 ? to : "-";
+}
+
+static void print_status_json(const struct cli *cli,
+                              const struct server_status *server,
+                              const Varve__V1__PeersResponse *peers)
 {
     struct json json;
     json_init(&json, cli->out);
@@ -188,8 +278,70 @@ static void print_status_json(const struct cli *cli, const struct server_status 
     json_close_array(&json);
     if (server->has_scrub)
         scrub_json(&json, "scrub", &server->scrub);
+    if (peers != NULL)
+        peers_json(&json, peers);
     json_close_object(&json);
     json_end(&json);
+}
+
+/* A uid is a string of 16 hex digits: numbers of 64 bits do not survive all readers of JSON. */
+static void uid_json(struct json *json, const char *key, uint64_t uid)
+{
+    char text[17];
+    snprintf(text, sizeof(text), "%016llx", (unsigned long long)uid);
+    json_string(json, key, text);
+}
+
+static void peers_json(struct json *json, const Varve__V1__PeersResponse *peers)
+{
+    uid_json(json, "node_uid", peers->node_uid);
+    json_unsigned(json, "ack_copies", peers->ack_copies);
+    json_bool(json, "ack_copies_degraded", peers->ack_copies_degraded);
+    json_open_array(json, "followers");
+    for (size_t i = 0; i < peers->n_followers; i++) {
+        const Varve__V1__Follower *follower = peers->followers[i];
+        json_open_object(json, NULL);
+        uid_json(json, "uid", follower->uid);
+        json_string(json, "name", follower->name);
+        json_string(json, "address", follower->address);
+        json_unsigned(json, "small_durable_seq", follower->small_durable_seq);
+        json_unsigned(json, "large_durable_seq", follower->large_durable_seq);
+        json_unsigned(json, "small_behind_records", follower->small_behind_records);
+        json_unsigned(json, "large_behind_records", follower->large_behind_records);
+        json_real(json, "seen_seconds_ago", follower->seen_seconds_ago);
+        json_bool(json, "counts", follower->counts);
+        json_close_object(json);
+    }
+    json_close_array(json);
+    json_open_array(json, "peers");
+    for (size_t i = 0; i < peers->n_peers; i++)
+        peer_json(json, peers->peers[i]);
+    json_close_array(json);
+}
+
+static void peer_json(struct json *json, const Varve__V1__Peer *peer)
+{
+    json_open_object(json, NULL);
+    json_string(json, "address", peer->address);
+    uid_json(json, "uid", peer->uid);
+    json_string(json, "state", replication_peer_state_name((int)peer->state));
+    json_string(json, "last_error", peer->last_error);
+    json_unsigned(json, "blobs_fetched", peer->blobs_fetched);
+    json_unsigned(json, "bytes_fetched", peer->bytes_fetched);
+    json_open_array(json, "lanes");
+    for (size_t i = 0; i < peer->n_lanes; i++) {
+        const Varve__V1__PeerLane *lane = peer->lanes[i];
+        json_open_object(json, NULL);
+        json_string(json, "lane", store_service_lane_name((int)lane->lane));
+        json_unsigned(json, "applied_seq", lane->applied_seq);
+        json_unsigned(json, "durable_seq", lane->durable_seq);
+        json_unsigned(json, "behind_records", lane->behind_records);
+        json_unsigned(json, "behind_bytes", lane->behind_bytes);
+        json_real(json, "behind_seconds", lane->behind_seconds);
+        json_close_object(json);
+    }
+    json_close_array(json);
+    json_close_object(json);
 }
 
 enum cli_exit cli_scrub(struct cli *cli)

@@ -30,6 +30,7 @@
 #define METHOD_STORE_STAT "/varve.v1.Store/Stat"
 #define METHOD_STORE_STATUS "/varve.v1.Store/Status"
 #define METHOD_STORE_SCRUB "/varve.v1.Store/Scrub"
+#define METHOD_REPLICATION_PEERS "/varve.v1.Replication/Peers"
 
 /* Slices are owned by the caller; digests of one request have one digest function. */
 grpc_slice find_missing_request(struct bytes instance, const struct digest *digests, size_t count);
