@@ -36,7 +36,7 @@ void cli_progress_clear(struct cli_progress *progress);
 
 /*
  * What is wrong, or was left out: one line, or with --json an object {"event": kind, "code": ...,
- * "message": ...}. kind: "problem" or "skipped".
+ * "message": ...}. kind: "problem", "skipped" or "missing".
  */
 void cli_progress_say(struct cli_progress *progress, const char *kind, const struct status *what);
 

@@ -416,7 +416,9 @@ static void print_copied(const struct replication *replication)
             (double)counts->copied_bytes / (double)MIB, (unsigned long long)counts->present,
             (unsigned long long)never_came, (unsigned long long)replication->gone_deleted,
             (unsigned long long)counts->unwanted, (unsigned long long)failed);
-    if (actions != NULL)
+    if (actions != NULL) {
+        const uint64_t actions_failed = action_copier_count(actions, ACTION_FAILED) +
+                                        action_copier_count(actions, ACTION_ABANDONED);
         fprintf(replication->cli->messages,
                 "; action results: %llu copied, %llu there already, %llu there with another result "
                 "that stays, %llu incomplete, %llu failed",
@@ -424,8 +426,8 @@ static void print_copied(const struct replication *replication)
                 (unsigned long long)action_copier_count(actions, ACTION_PRESENT),
                 (unsigned long long)action_copier_count(actions, ACTION_DIFFERS),
                 (unsigned long long)action_copier_count(actions, ACTION_INCOMPLETE),
-                (unsigned long long)(action_copier_count(actions, ACTION_FAILED) +
-                                     action_copier_count(actions, ACTION_ABANDONED)));
+                (unsigned long long)actions_failed);
+    }
     fputc('\n', replication->cli->messages);
 }
 
