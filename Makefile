@@ -31,7 +31,7 @@ LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_tsan := -fsanitize=thread
 CFLAGS := $(COMMON) $(CFLAGS_$(VARIANT))
 LDFLAGS := -pthread -rdynamic $(LDFLAGS_$(VARIANT))
-LIBS := -lgrpc -lgpr -lprotobuf-c -lrocksdb -lcrypto -lisal -lzstd -lmicrohttpd -lm
+LIBS := -lgrpc -lgpr -lprotobuf-c -lrocksdb -lcrypto -lisal -lzstd -lmicrohttpd -lgnutls -lcrypt -lm
 
 # ---- generated from our .proto files
 PROTOS := $(shell find proto -name '*.proto' | sed 's|^proto/||' | sort)

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/thread.h"
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
+#include "client/credentials.h"
 #include "client/message_pool.h"
 #include "client/uuid.h"
 #include "client/version.h"
@@ -39,8 +40,11 @@ struct client {
     grpc_channel *channels[CLIENT_CONNECTIONS_MAX]; /* owned */
     grpc_completion_queue *queue;                   /* owned; polled by thread alone */
     struct message_pool *messages;                  /* a reference of its own */
-    grpc_metadata metadata;                         /* its slices are owned */
-    bool has_metadata;
+    grpc_metadata metadata[2];                      /* their slices are owned */
+    size_t metadata_count;
+    bool secure;
+    char server_name[CLIENT_TARGET_BYTES_MAX];
+    grpc_channel_credentials *credentials; /* owned */
     struct thread thread;
 
     _Atomic size_t next_channel;
@@ -50,10 +54,16 @@ struct client {
 };
 
 static bool check_options(const struct client_options *options, struct status *status);
-static bool set_target(struct client *client, const char *target, struct status *status);
+static bool set_target(struct client *client,
+                       const char *target,
+                       const struct client_tls *tls,
+                       struct status *status);
 static bool set_metadata(struct client *client,
                          const struct client_options *options,
                          struct status *status);
+static bool set_authorization(struct client *client,
+                              const struct client_options *options,
+                              struct status *status);
 static bool open_channels(struct client *client,
                           const struct client_options *options,
                           struct status *status);
@@ -90,10 +100,16 @@ bool client_connect(const char *target,
     client->clock = options->clock;
     snprintf(client->instance_name, sizeof(client->instance_name), "%s", options->instance_name);
 
-    if (!set_target(client, target, status))
+    if (!set_target(client, target, &options->tls, status))
         goto fail;
-    if (!set_metadata(client, options, status))
+    if (!set_metadata(client, options, status) || !set_authorization(client, options, status))
         goto fail;
+    if (client->secure) {
+        if (!client_tls_credentials(&options->tls, &client->credentials, status))
+            goto fail;
+    } else {
+        client->credentials = grpc_insecure_credentials_create();
+    }
     if (!message_pool_new(&client->messages, status))
         goto fail;
     client->queue = grpc_completion_queue_create_for_next(NULL);
@@ -124,11 +140,27 @@ static bool check_options(const struct client_options *options, struct status *s
     return instance_name_check(bytes_of_string(options->instance_name), status);
 }
 
-static bool set_target(struct client *client, const char *target, struct status *status)
+static bool set_target(struct client *client,
+                       const char *target,
+                       const struct client_tls *tls,
+                       struct status *status)
 {
     static const char scheme[] = "grpc://";
-    if (strncmp(target, scheme, sizeof(scheme) - 1) == 0)
+    static const char secure_scheme[] = "grpcs://";
+    const bool plain = strncmp(target, scheme, sizeof(scheme) - 1) == 0;
+    client->secure = tls->enabled || tls->ca_file != NULL || tls->certificate_file != NULL ||
+                     tls->key_file != NULL || tls->server_name != NULL;
+    if (plain && client->secure)
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "%.200s is plaintext, and TLS is asked for: use grpcs://", target);
+    if (plain)
         target += sizeof(scheme) - 1;
+    if (strncmp(target, secure_scheme, sizeof(secure_scheme) - 1) == 0) {
+        target += sizeof(secure_scheme) - 1;
+        client->secure = true;
+    }
+    snprintf(client->server_name, sizeof(client->server_name), "%s",
+             tls->server_name != NULL ? tls->server_name : "");
     const size_t length = strlen(target);
     if (length == 0 || length >= sizeof(client->target))
         return status_fail(status, STATUS_INVALID_ARGUMENT,
@@ -136,8 +168,10 @@ static bool set_target(struct client *client, const char *target, struct status 
                            CLIENT_TARGET_BYTES_MAX - 1);
     if (strncmp(target, "unix:", 5) != 0) {
         if (strstr(target, "://") != NULL)
-            return status_fail(status, STATUS_INVALID_ARGUMENT,
-                               "cannot speak to %.200s: use grpc://HOST:PORT or HOST:PORT", target);
+            return status_fail(
+                status, STATUS_INVALID_ARGUMENT,
+                "cannot speak to %.200s: use grpc://HOST:PORT, grpcs://HOST:PORT or HOST:PORT",
+                target);
         const char *colon = strrchr(target, ':');
         if (colon == NULL || colon == target || colon[1] == '\0' ||
             strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5)
@@ -173,11 +207,29 @@ static bool set_metadata(struct client *client,
     metadata.tool_invocation_id = invocation;
     const size_t length =
         build__bazel__remote__execution__v2__request_metadata__get_packed_size(&metadata);
-    client->metadata.key = grpc_slice_from_static_string(REQUEST_METADATA_KEY);
-    client->metadata.value = grpc_slice_malloc(length);
-    client->has_metadata = true;
-    build__bazel__remote__execution__v2__request_metadata__pack(
-        &metadata, GRPC_SLICE_START_PTR(client->metadata.value));
+    grpc_metadata *const entry = &client->metadata[client->metadata_count++];
+    entry->key = grpc_slice_from_static_string(REQUEST_METADATA_KEY);
+    entry->value = grpc_slice_malloc(length);
+    build__bazel__remote__execution__v2__request_metadata__pack(&metadata,
+                                                                GRPC_SLICE_START_PTR(entry->value));
+    return true;
+}
+
+static bool set_authorization(struct client *client,
+                              const struct client_options *options,
+                              struct status *status)
+{
+    if (options->authorization == NULL)
+        return true;
+    const grpc_slice value = grpc_slice_from_copied_string(options->authorization);
+    if (!grpc_header_nonbin_value_is_legal(value)) {
+        grpc_slice_unref(value);
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "the token or password holds bytes that cannot be sent");
+    }
+    grpc_metadata *const entry = &client->metadata[client->metadata_count++];
+    entry->key = grpc_slice_from_static_string("authorization");
+    entry->value = value;
     return true;
 }
 
@@ -200,7 +252,9 @@ static bool open_channels(struct client *client,
 static grpc_channel *open_channel(const struct client *client, const char *user_agent)
 {
     char agent[256];
+    char server_name[CLIENT_TARGET_BYTES_MAX];
     snprintf(agent, sizeof(agent), "%s", user_agent);
+    snprintf(server_name, sizeof(server_name), "%s", client->server_name);
     grpc_arg arguments[] = {
         {.type = GRPC_ARG_STRING,
          .key = (char[]){GRPC_ARG_PRIMARY_USER_AGENT_STRING},
@@ -242,12 +296,15 @@ static grpc_channel *open_channel(const struct client *client, const char *user_
         {.type = GRPC_ARG_INTEGER,
          .key = (char[]){"grpc.compression_enabled_algorithms_bitset"},
          .value.integer = 1},
+        {.type = GRPC_ARG_STRING,
+         .key = (char[]){GRPC_SSL_TARGET_NAME_OVERRIDE_ARG},
+         .value.string = server_name},
     };
-    const grpc_channel_args all = {.num_args = ARRAY_LENGTH(arguments), .args = arguments};
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    grpc_channel *channel = grpc_channel_create(client->target, credentials, &all);
-    grpc_channel_credentials_release(credentials);
-    return channel;
+    /* The last one is for TLS alone. */
+    const bool named = client->secure && client->server_name[0] != '\0';
+    const grpc_channel_args all = {.num_args = ARRAY_LENGTH(arguments) - (named ? 0 : 1),
+                                   .args = arguments};
+    return grpc_channel_create(client->target, client->credentials, &all);
 }
 
 static void poll_queue(void *argument)
@@ -280,8 +337,10 @@ void client_close(struct client *client)
             poll_queue(client);
         grpc_completion_queue_destroy(client->queue);
     }
-    if (client->has_metadata)
-        grpc_slice_unref(client->metadata.value);
+    if (client->credentials != NULL)
+        grpc_channel_credentials_release(client->credentials);
+    for (size_t i = 0; i < client->metadata_count; i++)
+        grpc_slice_unref(client->metadata[i].value);
     message_pool_unref(client->messages);
     free(client);
     grpc_shutdown();
@@ -349,8 +408,8 @@ grpc_completion_queue *client_queue(struct client *client)
 
 const grpc_metadata *client_metadata(const struct client *client, size_t *count)
 {
-    *count = client->has_metadata ? 1 : 0;
-    return &client->metadata;
+    *count = client->metadata_count;
+    return client->metadata;
 }
 
 struct message_pool *client_messages(struct client *client)

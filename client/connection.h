@@ -33,6 +33,15 @@ enum {
     CLIENT_MESSAGE_BYTES_MAX = 16 << 20,
 };
 
+/* How the connection is encrypted. Paths are of files in PEM, read at the connect; NULL: none. */
+struct client_tls {
+    bool enabled;        /* also by a target of grpcs:// or by one of those below */
+    const char *ca_file; /* who signs the server's certificate; NULL: whom the system trusts */
+    const char *certificate_file; /* our own, for servers that ask for it; with key_file */
+    const char *key_file;
+    const char *server_name; /* the name in the server's certificate; NULL: the target's host */
+};
+
 struct client_options {
     const char *instance_name; /* borrowed for the connect; "" is the server's default instance */
     int64_t call_timeout_ns;   /* of one try of one call; client_stream_timeout_ns() adds to it */
@@ -41,13 +50,17 @@ struct client_options {
     const char *tool_version; /* borrowed for the connect */
     struct retry_policy retry;
     struct clock *clock; /* borrowed */
+    struct client_tls tls;
+    const char
+        *authorization; /* borrowed for the connect: "Bearer TOKEN", "Basic ..."; NULL: none */
 };
 
 /* No instance name, 60 s, one connection, tool "varve", five tries. */
 struct client_options client_options_default(void);
 
 /*
- * target: "HOST:PORT", "grpc://HOST:PORT", or "unix:PATH"; an IPv6 address stands in brackets.
+ * target: "HOST:PORT", "grpc://HOST:PORT", "grpcs://HOST:PORT" (TLS), or "unix:PATH"; an IPv6 address stands in brackets.
+ * Files of TLS that cannot be read or are of no use are INVALID_ARGUMENT, which names them.
  * Errors: INVALID_ARGUMENT for a target, an instance name or options that cannot be;
  * RESOURCE_EXHAUSTED.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/address.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <netdb.h>
@@ -21,6 +22,24 @@ static int bound_port(int fd);
 bool address_is_local(const char *text)
 {
     return strncmp(text, "unix:", 5) == 0 || strncmp(text, "unix-abstract:", 14) == 0;
+}
+
+bool address_is_loopback(const char *text)
+{
+    char host[ADDRESS_HOST_BYTES_MAX];
+    char port[8];
+    struct status ignored;
+    struct in_addr four;
+    struct in6_addr six;
+    if (address_is_local(text))
+        return true;
+    if (!split(text, host, port, &ignored))
+        return false;
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (inet_pton(AF_INET6, host, &six) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&six);
+    return strcmp(host, "localhost") == 0;
 }
 
 bool address_check(const char *text, struct status *status)

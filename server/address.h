@@ -13,6 +13,8 @@ enum { ADDRESS_HOST_BYTES_MAX = 256 };
 /* Is it written like one? INVALID_ARGUMENT saying what is wrong with it. */
 MUST_CHECK bool address_check(const char *text, struct status *status);
 bool address_is_local(const char *text); /* unix:, unix-abstract: */
+/* Only this machine can reach it: local sockets, 127.0.0.0/8, ::1, localhost. */
+bool address_is_loopback(const char *text);
 
 /* Does its host resolve? Those of local sockets always do. INVALID_ARGUMENT. */
 MUST_CHECK bool address_check_host(const char *text, struct status *status);

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/lock.h"
+#include "server/access.h"
 #include "server/budget.h"
 #include "server/call_private.h"
 #include "server/client_waits.h"
@@ -98,6 +99,9 @@ struct call {
     struct client_wait client_wait;
     enum budget_half held_half;
     size_t held_bytes; /* of the budget */
+    struct access_caller caller;
+    struct call_credentials credentials; /* while the question is asked */
+    struct access_question question;
     struct arena arena;
     struct message message;
     struct bytes inline_parts[INLINE_PARTS];
@@ -129,6 +133,7 @@ static void start_batch(struct call *call,
 static void start_close(struct call *call);
 static void ask_for_budget(struct call *call, enum budget_half half);
 static void budget_granted(struct budget_waiter *waiter);
+static void identify(struct call *call);
 static void start_receive(struct call *call);
 static void receive_done(struct op *op, bool ok);
 static void start_send(struct call *call, const grpc_op *ops, size_t count);
@@ -181,7 +186,7 @@ void call_begin(struct front *front,
     arena_init(&call->arena, LIMIT_CALL_ARENA_BYTES);
 
     struct status status = {0};
-    start_close(call);
+    start_close(call); /* from now on others may see it; all is set */
     if (!front_admit(front, &status)) {
         refuse(call, &status);
     } else if (method == NULL) {
@@ -189,8 +194,55 @@ void call_begin(struct front *front,
                     (int)path.length, (const char *)path.data);
         refuse(call, &status);
     } else {
-        ask_for_budget(call, BUDGET_FIRST_MESSAGES);
+        identify(call);
     }
+}
+
+/* ---- who calls, and may it: before anything is read */
+
+static void identified(struct access_question *question);
+static void admit(struct call *call, bool known, const struct status *status);
+
+static void identify(struct call *call)
+{
+    struct access *const access = call->server->access;
+    struct status status = {0};
+    if (access == NULL || call->method->role == ROLE_NONE) {
+        ask_for_budget(call, BUDGET_FIRST_MESSAGES);
+        return;
+    }
+    struct access_shown shown;
+    enum access_answer answer = ACCESS_NO;
+    if (call_credentials_take(call, &call->credentials, &shown, &status))
+        answer = access_authenticate(access, &shown, &call->caller, &status);
+    if (answer == ACCESS_LATER) {
+        call->question = (struct access_question){.done = identified, .shown = shown};
+        access_ask(access, &call->question);
+        return;
+    }
+    call_credentials_clear(&call->credentials);
+    admit(call, answer == ACCESS_YES, &status);
+}
+
+/* On the access thread. */
+static void identified(struct access_question *question)
+{
+    struct call *const call = CONTAINER_OF(question, struct call, question);
+    call_credentials_clear(&call->credentials);
+    call->caller = question->caller;
+    admit(call, question->answer == ACCESS_YES, &question->status);
+}
+
+static void admit(struct call *call, bool known, const struct status *status)
+{
+    struct status why = *status;
+    const struct method *const method = call->method;
+    if (known &&
+        (method->has_instance ? access_check_somewhere(&call->caller, method->role, &why)
+                              : access_check_everywhere(&call->caller, method->role, &why)))
+        ask_for_budget(call, BUDGET_FIRST_MESSAGES);
+    else
+        refuse(call, &why);
 }
 
 /* Never called: such a call is refused when it arrives. */
@@ -816,6 +868,7 @@ static void forget(struct call *call)
     free(call->more_parts);
     call->more_parts = NULL;
     arena_destroy(&call->arena);
+    access_caller_clear(&call->caller);
     grpc_call_unref(call->grpc);
     call->grpc = NULL;
     front_call_over(call->front);
@@ -869,6 +922,11 @@ bool call_cancelled(struct call *call)
 int64_t call_deadline_ns(const struct call *call)
 {
     return call->deadline_ns;
+}
+
+const struct access_caller *call_caller(const struct call *call)
+{
+    return &call->caller;
 }
 
 const grpc_metadata_array *call_metadata(const struct call *call)

@@ -47,14 +47,12 @@
 #include "base/bytes.h"
 #include "base/digest.h"
 #include "base/status.h"
+#include "server/roles.h"
 
 struct call;
 struct server;
 
 enum method_kind { METHOD_UNARY, METHOD_CLIENT_STREAM, METHOD_SERVER_STREAM, METHOD_BIDI };
-
-/* What a caller must be allowed to do; everything is allowed until access rules exist. */
-enum method_role { ROLE_NONE, ROLE_READ, ROLE_WRITE_CAS, ROLE_WRITE_AC, ROLE_ADMIN };
 
 /*
  * One received message, in the slices that gRPC received it in. Lives until the next call_receive()
@@ -73,6 +71,11 @@ struct method {
     const char *path; /* "/google.bytestream.ByteStream/Read" */
     enum method_kind kind;
     enum method_role role;
+    /*
+     * Its request names an instance, and call_check_instance() asks whether the caller has the role there. False: the
+     * role is needed for all instances, and that is asked before the request is read.
+     */
+    bool has_instance;
     /* on_message answers from memory and never waits: run where it arrived, unless it is large. */
     bool on_poller;
     size_t state_bytes;
@@ -144,8 +147,11 @@ const struct method *call_method(const struct call *call);
 bool call_cancelled(struct call *call);
 int64_t call_deadline_ns(const struct call *call); /* CLOCK_MONOTONIC; INT64_MAX without one */
 const char *call_peer(struct call *call);          /* "ipv4:127.0.0.1:50422" */
+struct access_caller;
+const struct access_caller *call_caller(const struct call *call); /* who it is */
 /* tool_details.tool_name of the caller's RequestMetadata, or empty; damaged metadata is ignored. */
 struct bytes call_tool_name(struct call *call);
+struct bytes call_tool_version(struct call *call); /* tool_details.tool_version, likewise */
 
 void call_ref(struct call *call);
 void call_unref(struct call *call);
@@ -180,7 +186,10 @@ grpc_slice slice_of_packed(const struct ProtobufCMessage *message);
 struct buffer;
 grpc_slice slice_of_buffer(struct buffer *buffer, struct bytes data);
 
-/* Checks the instance name against the configuration: INVALID_ARGUMENT naming it. */
+/*
+ * Checks the instance name against the configuration, INVALID_ARGUMENT naming it; and that the caller has the method's role in
+ * it, as access_check() (server/access.h).
+ */
 MUST_CHECK bool call_check_instance(struct call *call,
                                     struct bytes instance,
                                     struct status *status);

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "proto/resource_name.h"
 #include "proto/wire.h"
+#include "server/access.h"
 #include "server/call.h"
 #include "server/call_private.h"
 #include "server/server.h"
@@ -26,12 +27,14 @@ const char *call_peer(struct call *call)
 static bool find_metadata(const struct call *call, const char *key, struct bytes *value);
 static bool find_field(struct wire_span message, uint32_t number, struct wire_span *field);
 
-struct bytes call_tool_name(struct call *call)
+enum { TOOL_NAME = 1, TOOL_VERSION = 2 };
+
+static struct bytes tool_detail(struct call *call, uint32_t number)
 {
     static const char *const keys[] = {
         "build.bazel.remote.execution.v2.requestmetadata-bin",
         "google.devtools.remoteexecution.v1test.requestmetadata-bin"};
-    enum { REQUEST_METADATA_TOOL_DETAILS = 1, TOOL_DETAILS_TOOL_NAME = 1 };
+    enum { REQUEST_METADATA_TOOL_DETAILS = 1 };
     struct bytes value;
     struct bytes name = {0};
     struct wire_span details;
@@ -40,12 +43,62 @@ struct bytes call_tool_name(struct call *call)
         if (!find_metadata(call, keys[i], &value))
             continue;
         if (find_field(wire_span_of_bytes(&value), REQUEST_METADATA_TOOL_DETAILS, &details) &&
-            find_field(details, TOOL_DETAILS_TOOL_NAME, &tool) &&
-            wire_span_flat(tool, call_arena(call), &name))
+            find_field(details, number, &tool) && wire_span_flat(tool, call_arena(call), &name))
             return name;
         break;
     }
     return (struct bytes){0};
+}
+
+struct bytes call_tool_name(struct call *call)
+{
+    return tool_detail(call, TOOL_NAME);
+}
+
+struct bytes call_tool_version(struct call *call)
+{
+    return tool_detail(call, TOOL_VERSION);
+}
+
+bool call_credentials_take(struct call *call,
+                           struct call_credentials *credentials,
+                           struct access_shown *shown,
+                           struct status *status)
+{
+    const grpc_metadata_array *const metadata = call_metadata(call);
+    *credentials = (struct call_credentials){0};
+    *shown = (struct access_shown){0};
+    for (size_t i = 0; i < metadata->count; i++) {
+        const grpc_metadata *const entry = &metadata->metadata[i];
+        if (grpc_slice_str_cmp(entry->key, "authorization") != 0)
+            continue;
+        if (shown->authorization.length > 0)
+            return status_fail(status, STATUS_UNAUTHENTICATED,
+                               "the authorization is malformed: there is more than one");
+        shown->authorization =
+            bytes_of(GRPC_SLICE_START_PTR(entry->value), GRPC_SLICE_LENGTH(entry->value));
+    }
+    credentials->peer = grpc_call_get_peer(call_grpc(call));
+    shown->peer = credentials->peer;
+    if (call_server(call)->tls == NULL)
+        return true;
+    credentials->context = grpc_call_auth_context(call_grpc(call));
+    if (credentials->context == NULL ||
+        !grpc_auth_context_peer_is_authenticated(credentials->context))
+        return true;
+    grpc_auth_property_iterator at = grpc_auth_context_find_properties_by_name(
+        credentials->context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    const grpc_auth_property *const found = grpc_auth_property_iterator_next(&at);
+    if (found != NULL)
+        shown->certificate = bytes_of(found->value, found->value_length);
+    return true;
+}
+
+void call_credentials_clear(struct call_credentials *credentials)
+{
+    gpr_free(credentials->peer);
+    grpc_auth_context_release(credentials->context);
+    *credentials = (struct call_credentials){0};
 }
 
 static bool find_metadata(const struct call *call, const char *key, struct bytes *value)
@@ -83,7 +136,7 @@ bool call_check_instance(struct call *call, struct bytes instance, struct status
     if (!instance_name_check(instance, status))
         return false;
     if (config_serves_instance(call_server(call)->config, instance))
-        return true;
+        return access_check(call_caller(call), call_method(call)->role, instance, status);
     const size_t shown = bytes_utf8_prefix(bytes_of(
         instance.data, instance.length < SHOWN_BYTES_MAX ? instance.length : SHOWN_BYTES_MAX));
     return status_fail(status, STATUS_INVALID_ARGUMENT,

@@ -43,6 +43,8 @@ struct option {
 static bool check_data(const char *value, struct status *status);
 static bool check_http_listen(const char *value, struct status *status);
 static bool check_instance(const char *value, struct status *status);
+static bool check_instance_or_all(const char *value, struct status *status);
+static bool check_together(const struct config *config, struct status *status);
 static uint64_t automatic_by_disk(void);
 static uint64_t automatic_grpc_memory(void);
 static uint64_t automatic_workers(void);
@@ -77,7 +79,85 @@ static const struct option options[] = {
      .default_value = "",
      .maximum = 4096,
      .check = check_http_listen,
-     .help = "Where /healthz, /readyz and /metrics are served. Empty: nowhere."},
+     .help = "Where the HTTP cache, /healthz, /readyz and /metrics are served. Empty: nowhere."},
+    {.name = "access",
+     .operand = "FILE",
+     .type = OPTION_TEXT,
+     .offset = FIELD(access),
+     .default_value = "",
+     .maximum = 3900,
+     .help = "Who may do what; docs/operations.md says how it is written. Empty: everybody may do "
+             "everything."},
+    {.name = "allow-anonymous",
+     .operand = "YES",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(allow_anonymous),
+     .default_value = "no",
+     .choices = "no|yes",
+     .help = "yes: without --access, listen on addresses that others can reach, too."},
+    {.name = "tls-cert",
+     .operand = "FILE",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tls_cert),
+     .default_value = "",
+     .maximum = 3900,
+     .help = "Certificate of the server in PEM, with its chain. Empty: no TLS."},
+    {.name = "tls-key",
+     .operand = "FILE",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tls_key),
+     .default_value = "",
+     .maximum = 3900,
+     .help = "Its private key in PEM, without a passphrase."},
+    {.name = "tls-client-ca",
+     .operand = "FILE",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tls_client_ca),
+     .default_value = "",
+     .maximum = 3900,
+     .help = "Certificates in PEM that sign those of clients. Empty: clients are asked for none."},
+    {.name = "tls-client-auth",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(tls_client_auth),
+     .default_value = "required",
+     .choices = "required|optional",
+     .help = "With --tls-client-ca: whether a client has to have a certificate."},
+    {.name = "http-opaque",
+     .operand = "NAME",
+     .type = OPTION_LIST,
+     .offset = FIELD(http_opaque),
+     .default_value = "",
+     .maximum = LIMIT_INSTANCE_NAME_BYTES,
+     .check = check_instance_or_all,
+     .help = "Instances of which /ac/ takes any bytes over HTTP, as ccache and moon store them. *: "
+             "all."},
+    {.name = "http-keys",
+     .operand = "NAME",
+     .type = OPTION_LIST,
+     .offset = FIELD(http_keys),
+     .default_value = "",
+     .maximum = LIMIT_INSTANCE_NAME_BYTES,
+     .check = check_instance,
+     .help =
+         "Paths below which any key holds a value over HTTP: /NAME/KEY, for ccache, sccache and "
+         "Gradle. No instance of REAPI has such a name."},
+    {.name = "http-connections",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(http_connections),
+     .default_value = "512",
+     .minimum = 16,
+     .maximum = 10000,
+     .help = "HTTP connections; more wait until one is free."},
+    {.name = "http-idle",
+     .operand = "TIME",
+     .type = OPTION_DURATION,
+     .offset = FIELD(http_idle_ns),
+     .default_value = "30s",
+     .minimum = SECONDS(1),
+     .maximum = SECONDS(3600),
+     .help = "HTTP connections on which nothing moves for so long are closed."},
     {.name = "instance",
      .operand = "NAME",
      .type = OPTION_LIST,
@@ -311,7 +391,7 @@ bool config_parse(int count,
     if (*action == CONFIG_HELP || *action == CONFIG_VERSION)
         goto out;
     ok = read_environment(reading, environment, status) && read_file(reading, status) &&
-         understand_all(reading, made, status);
+         understand_all(reading, made, status) && check_together(made, status);
 out:
     if (ok && (*action == CONFIG_RUN || *action == CONFIG_CHECK))
         *config = made;
@@ -347,6 +427,14 @@ void config_free(struct config *config)
     free(config->data);
     free(config->http_listen);
     free(config->durability);
+    free(config->access);
+    free(config->allow_anonymous);
+    free(config->tls_cert);
+    free(config->tls_key);
+    free(config->tls_client_ca);
+    free(config->tls_client_auth);
+    list_clear(&config->http_opaque);
+    list_clear(&config->http_keys);
     list_clear(&config->listen);
     list_clear(&config->instances);
     free(config);
@@ -998,6 +1086,44 @@ static bool check_instance(const char *value, struct status *status)
     return instance_name_check(bytes_of_string(value), status);
 }
 
+static bool check_instance_or_all(const char *value, struct status *status)
+{
+    return strcmp(value, "*") == 0 || check_instance(value, status);
+}
+
+/* What no single option is wrong in. */
+static bool check_together(const struct config *config, struct status *status)
+{
+    if ((config->tls_cert[0] == '\0') != (config->tls_key[0] == '\0'))
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "options tls-cert and tls-key: both are needed, or none");
+    if (config->tls_client_ca[0] != '\0' && config->tls_cert[0] == '\0')
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "option tls-client-ca: it needs tls-cert and tls-key too");
+    for (size_t i = 0; i < config->http_keys.count; i++)
+        for (size_t j = 0; j < config->instances.count; j++)
+            if (strcmp(config->http_keys.items[i], config->instances.items[j]) == 0)
+                return status_fail(status, STATUS_INVALID_ARGUMENT,
+                                   "option http-keys: %s is an option instance, too",
+                                   config->http_keys.items[i]);
+    if (config->access[0] == '\0' && strcmp(config->allow_anonymous, "yes") != 0 &&
+        !config_is_loopback(config))
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "options listen, http-listen: others can reach an address that is not "
+                           "loopback, and there are no access rules. Name a file of rules with "
+                           "--access FILE, or say --allow-anonymous yes if everybody may read and "
+                           "write");
+    return true;
+}
+
+bool config_is_loopback(const struct config *config)
+{
+    for (size_t i = 0; i < config->listen.count; i++)
+        if (!address_is_loopback(config->listen.items[i]))
+            return false;
+    return config->http_listen[0] == '\0' || address_is_loopback(config->http_listen);
+}
+
 bool config_check_system(const struct config *config, struct status *status)
 {
     char *parent;
@@ -1029,14 +1155,25 @@ bool config_check_system(const struct config *config, struct status *status)
     return ok;
 }
 
-bool config_serves_instance(const struct config *config, struct bytes instance)
+static bool list_has(const struct config_list *list, struct bytes name)
 {
-    if (config->instances.count == 0)
-        return true;
-    for (size_t i = 0; i < config->instances.count; i++)
-        if (bytes_equal_string(instance, config->instances.items[i]))
+    for (size_t i = 0; i < list->count; i++)
+        if (bytes_equal_string(name, list->items[i]))
             return true;
     return false;
+}
+
+bool config_is_opaque(const struct config *config, struct bytes instance)
+{
+    return list_has(&config->http_opaque, instance) ||
+           list_has(&config->http_opaque, bytes_of_string("*"));
+}
+
+bool config_serves_instance(const struct config *config, struct bytes instance)
+{
+    if (list_has(&config->http_keys, instance))
+        return false;
+    return config->instances.count == 0 || list_has(&config->instances, instance);
 }
 
 /* ---- what the machine has */

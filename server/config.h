@@ -34,7 +34,15 @@ struct config {
     struct config_list listen;    /* gRPC; at least one: "HOST:PORT", "[::1]:PORT", "unix:PATH" */
     char *http_listen;            /* "" is off */
     struct config_list instances; /* empty: every instance name is served */
-    char *durability;             /* "group": an answer of OK means on disk */
+    char *access;                 /* path; "": no rules */
+    char *allow_anonymous;        /* "yes", "no" */
+    char *tls_cert, *tls_key, *tls_client_ca; /* paths; "": none */
+    char *tls_client_auth;                    /* "required", "optional" */
+    struct config_list http_opaque; /* instances of which /ac/ takes any bytes; "*": all */
+    struct config_list http_keys;   /* instances that are stores of keys and values */
+    uint64_t http_connections;
+    int64_t http_idle_ns;
+    char *durability; /* "group": an answer of OK means on disk */
     struct disk_share capacity;
     struct disk_share reserve;
     int64_t vouch_ns;
@@ -79,7 +87,12 @@ void config_print_help(FILE *to);
 /* Every option with its effective value, as lines of a configuration file. */
 void config_print(const struct config *config, FILE *to);
 
-/* True if the list is empty or holds the name. */
+/* Whether all addresses are the machine's own: 127.0.0.1 and its kin, ::1, localhost, unix:. */
+bool config_is_loopback(const struct config *config);
+
+/* True if the list is empty or holds the name; false for a store of keys and values. */
 bool config_serves_instance(const struct config *config, struct bytes instance);
+/* May /ac/ of this instance hold what is no ActionResult? */
+bool config_is_opaque(const struct config *config, struct bytes instance);
 
 #endif

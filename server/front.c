@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "server/address.h"
 #include "server/client_waits.h"
+#include "server/tls.h"
 
 /*
  * Posted for each method and for all unknown ones. Each is an outstanding tag, which the queue
@@ -35,6 +36,12 @@ struct request {
     grpc_call_details details; /* of unknown methods */
 };
 
+/* A port with TLS, of which gRPC wants to be told by itself when the files change. */
+struct secure_port {
+    struct tls *tls;             /* borrowed */
+    _Atomic uint64_t generation; /* that gRPC has; 0: none */
+};
+
 struct front {
     /* Set by front_new(), never changed. */
     struct server *server;   /* borrowed */
@@ -46,6 +53,7 @@ struct front {
     struct client_waits *waits; /* owned */
     struct request *requests;   /* owned; so many for each method, then for unknown ones */
     size_t requests_count;
+    struct secure_port *ports; /* owned; one for each address */
     int port;
 
     struct op shutdown;
@@ -78,6 +86,7 @@ static bool register_methods(struct front *front,
 static bool bind_addresses(struct front *front,
                            const struct front_config *config,
                            struct status *status);
+static grpc_server_credentials *secure_credentials(struct secure_port *port, struct tls *tls);
 static void request_post(struct request *request);
 static void request_arrived(struct op *op, bool ok);
 static void request_clear(struct request *request);
@@ -189,6 +198,9 @@ static bool bind_addresses(struct front *front,
                            struct status *status)
 {
     ASSERT(config->listen_count > 0);
+    front->ports = calloc(config->listen_count, sizeof(*front->ports));
+    if (front->ports == NULL)
+        return status_fail_errno(status, ENOMEM, "ports");
     for (size_t i = 0; i < config->listen_count; i++) {
         /* gRPC wants a host; this one stands for IPv4 as well. */
         char address[ADDRESS_BYTES_MAX];
@@ -196,7 +208,10 @@ static bool bind_addresses(struct front *front,
         const int length = snprintf(address, sizeof(address), "%s%s", host, config->listen[i]);
         ASSERT(length > 0 && (size_t)length < sizeof(address));
 
-        grpc_server_credentials *const credentials = grpc_insecure_server_credentials_create();
+        grpc_server_credentials *const credentials =
+            config->tls == NULL || address_is_local(config->listen[i])
+                ? grpc_insecure_server_credentials_create()
+                : secure_credentials(&front->ports[i], config->tls);
         const int port = grpc_server_add_http2_port(front->grpc, address, credentials);
         grpc_server_credentials_release(credentials);
         if (port == 0)
@@ -205,6 +220,43 @@ static bool bind_addresses(struct front *front,
             front->port = port;
     }
     return true;
+}
+
+/*
+ * By gRPC, when the port is bound and at each new connection, under a lock of its own: so this does no more than copy what others
+ * have read.
+ */
+static grpc_ssl_certificate_config_reload_status fetch_files(
+    void *argument,
+    grpc_ssl_server_certificate_config **config)
+{
+    struct secure_port *const port = argument;
+    struct tls_files *const files = tls_take(port->tls);
+    if (files->generation == atomic_load(&port->generation)) {
+        tls_files_unref(files);
+        return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    }
+    const grpc_ssl_pem_key_cert_pair pair = {.private_key = files->key,
+                                             .cert_chain = files->certificate};
+    *config = grpc_ssl_server_certificate_config_create(files->client_ca, &pair, 1);
+    atomic_store(&port->generation, files->generation);
+    tls_files_unref(files);
+    return *config != NULL ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW
+                           : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
+}
+
+static grpc_server_credentials *secure_credentials(struct secure_port *port, struct tls *tls)
+{
+    static const grpc_ssl_client_certificate_request_type asks[] = {
+        [TLS_CLIENT_NONE] = GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+        [TLS_CLIENT_OPTIONAL] = GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY,
+        [TLS_CLIENT_REQUIRED] = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
+    };
+    port->tls = tls;
+    /* The options become the credentials'. */
+    return grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(asks[tls_client_auth(tls)],
+                                                                        fetch_files, port));
 }
 
 void front_free(struct front *front)
@@ -227,6 +279,7 @@ void front_free(struct front *front)
     grpc_server_destroy(front->grpc);
     grpc_completion_queue_destroy(front->cq);
     free(front->requests);
+    free(front->ports);
     client_waits_free(front->waits);
     condition_destroy(&front->changed);
     lock_destroy(&front->lock);

@@ -47,6 +47,7 @@ struct front_config {
     uint64_t max_calls;
     uint64_t max_streams;
     int64_t keepalive_ns; /* ping silent connections so often */
+    struct tls *tls;      /* borrowed; NULL: plaintext. unix: is plaintext in any case */
 };
 
 /*

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program varved. Ends with
+ * The program varved. Reads the files that its configuration names again at SIGHUP. Ends with
  *   0  after SIGTERM or SIGINT, when all calls have ended or were cancelled and everything is on disk
  *   1  it cannot start (the last line of the log says why), or a second signal came while it was stopping
  *   2  the configuration is wrong
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 static int check(const struct config *config)
 {
     struct status status = {0};
-    if (!config_check_system(config, &status)) {
+    if (!config_check_system(config, &status) || !server_check_files(config, &status)) {
         fprintf(stderr, "varved: %s\n", status.message);
         return EXIT_CONFIGURATION;
     }
@@ -76,7 +76,7 @@ static int run(const struct config *config)
     log_set_level(config->log_level);
     tune_malloc();
     raise_descriptor_limit();
-    if (!failpoints_start(&status)) {
+    if (!failpoints_start(&status) || !server_check_files(config, &status)) {
         fprintf(stderr, "varved: %s\n", status.message);
         return EXIT_CONFIGURATION;
     }
@@ -93,7 +93,12 @@ static int run(const struct config *config)
         return EXIT_FAILED;
     }
     int met = 0;
-    ASSERT(sigwait(&signals, &met) == 0);
+    do {
+        ASSERT(sigwait(&signals, &met) == 0);
+        if (met == SIGHUP)
+            server_reload(server);
+    } while (met == SIGHUP);
+    ASSERT(sigdelset(&signals, SIGHUP) == 0); /* it is no impatience */
     log_event(LOG_LEVEL_INFO, "signal", "number=%d", met);
 
     struct thread impatience = {0};
@@ -139,6 +144,7 @@ static void block_signals(sigset_t *waited_for)
     ASSERT(sigemptyset(waited_for) == 0);
     ASSERT(sigaddset(waited_for, SIGTERM) == 0);
     ASSERT(sigaddset(waited_for, SIGINT) == 0);
+    ASSERT(sigaddset(waited_for, SIGHUP) == 0);
     ASSERT(pthread_sigmask(SIG_BLOCK, waited_for, NULL) == 0);
     ASSERT(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
 }

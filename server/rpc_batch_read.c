@@ -426,5 +426,6 @@ const struct method rpc_batch_read = {
     .path = "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchReadBlobs",
     .kind = METHOD_UNARY,
     .role = ROLE_READ,
+    .has_instance = true,
     .on_message = on_message,
 };

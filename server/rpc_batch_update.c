@@ -507,6 +507,7 @@ const struct method rpc_batch_update = {
     .path = "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs",
     .kind = METHOD_UNARY,
     .role = ROLE_WRITE_CAS,
+    .has_instance = true,
     .state_bytes = sizeof(struct state),
     .on_message = on_message,
     .on_free = on_free,

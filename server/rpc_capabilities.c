@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What clients may count on: REAPI Capabilities. Exactly zstd in both lists, because some clients
- * take the first one there.
+ * take the first one there. Whether results may be written is told of the caller.
  */
+#include <stdlib.h>
+
 #include "base/limits.h"
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
+#include "server/access.h"
 #include "server/methods.h"
 #include "server/server.h"
 
@@ -16,14 +19,32 @@ typedef Build__Bazel__Remote__Execution__V2__DigestFunction__Value digest_functi
 typedef Build__Bazel__Remote__Execution__V2__Compressor__Value compressor_value;
 typedef Build__Bazel__Semver__SemVer version_number;
 
-static void reply_capabilities(struct call *call)
+/*
+ * Bazel before 6 gives the build up when it is told that it may not write, though it would go on after a refusal
+ * (docs/protocol.md, decision 11).
+ */
+static bool would_give_up(struct call *call)
+{
+    enum { NUMBER_BYTES_MAX = 8, UNDERSTANDS = 6 };
+    const struct bytes version = call_tool_version(call);
+    char text[NUMBER_BYTES_MAX] = "";
+    if (!bytes_equal_string(call_tool_name(call), "bazel"))
+        return false;
+    for (size_t i = 0; i < version.length && i < sizeof(text) - 1; i++)
+        text[i] = (char)version.data[i];
+    const long major = strtol(text, NULL, 10);
+    return major > 0 && major < UNDERSTANDS;
+}
+
+static void reply_capabilities(struct call *call, struct bytes instance)
 {
     digest_function_value functions[] = {
         BUILD__BAZEL__REMOTE__EXECUTION__V2__DIGEST_FUNCTION__VALUE__SHA256};
     compressor_value compressors[] = {BUILD__BAZEL__REMOTE__EXECUTION__V2__COMPRESSOR__VALUE__ZSTD};
     update_capabilities update =
         BUILD__BAZEL__REMOTE__EXECUTION__V2__ACTION_CACHE_UPDATE_CAPABILITIES__INIT;
-    update.update_enabled = 1;
+    update.update_enabled =
+        access_permits(call_caller(call), ROLE_WRITE_AC, instance) || would_give_up(call);
 
     cache_capabilities cache = BUILD__BAZEL__REMOTE__EXECUTION__V2__CACHE_CAPABILITIES__INIT;
     cache.n_digest_functions = ARRAY_LENGTH(functions);
@@ -63,12 +84,13 @@ static void capabilities_message(struct call *call, void *state, const struct me
         call_fail(call, &status);
         return;
     }
-    reply_capabilities(call);
+    reply_capabilities(call, bytes_of_string(request->instance_name));
 }
 
 const struct method rpc_get_capabilities = {
     .path = "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities",
     .kind = METHOD_UNARY,
-    .role = ROLE_NONE,
+    .role = ROLE_ANY,
+    .has_instance = true,
     .on_poller = true,
     .on_message = capabilities_message};

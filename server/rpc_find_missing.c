@@ -124,6 +124,7 @@ const struct method rpc_find_missing = {
     .path = "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs",
     .kind = METHOD_UNARY,
     .role = ROLE_READ,
+    .has_instance = true,
     .on_poller = true,
     .on_message = on_message,
 };

@@ -202,6 +202,7 @@ const struct method rpc_get_action_result = {
     .path = "/build.bazel.remote.execution.v2.ActionCache/GetActionResult",
     .kind = METHOD_UNARY,
     .role = ROLE_READ,
+    .has_instance = true,
     .state_bytes = sizeof(struct lookup),
     .on_message = on_message,
     .on_free = on_free,

@@ -113,6 +113,7 @@ const struct method rpc_get_tree = {
     .path = "/build.bazel.remote.execution.v2.ContentAddressableStorage/GetTree",
     .kind = METHOD_SERVER_STREAM,
     .role = ROLE_READ,
+    .has_instance = true,
     .state_bytes = sizeof(struct state),
     .on_message = on_message,
     .on_sent = on_sent,

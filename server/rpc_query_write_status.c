@@ -20,6 +20,7 @@ const struct method rpc_query_write_status = {
     .path = "/google.bytestream.ByteStream/QueryWriteStatus",
     .kind = METHOD_UNARY,
     .role = ROLE_WRITE_CAS,
+    .has_instance = true,
     .on_poller = true,
     .on_message = on_message,
 };

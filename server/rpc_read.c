@@ -83,6 +83,7 @@ const struct method rpc_read = {
     .path = "/google.bytestream.ByteStream/Read",
     .kind = METHOD_SERVER_STREAM,
     .role = ROLE_READ,
+    .has_instance = true,
     .state_bytes = sizeof(struct read_state),
     .on_message = on_message,
     .on_sent = send_next,

@@ -114,6 +114,7 @@ static void stat_message(struct call *call, void *state, const struct message *m
 const struct method rpc_store_stat = {.path = "/varve.v1.Store/Stat",
                                       .kind = METHOD_UNARY,
                                       .role = ROLE_READ,
+                                      .has_instance = true,
                                       .on_message = stat_message};
 
 /* ---- Status */

@@ -96,6 +96,7 @@ const struct method rpc_write = {
     .path = "/google.bytestream.ByteStream/Write",
     .kind = METHOD_CLIENT_STREAM,
     .role = ROLE_WRITE_CAS,
+    .has_instance = true,
     .state_bytes = sizeof(struct write_state),
     .on_message = on_message,
     .on_half_close = on_half_close,

@@ -20,6 +20,7 @@
 #include "base/lock.h"
 #include "base/thread.h"
 #include "server/accept_guard.h"
+#include "server/access.h"
 #include "server/budget.h"
 #include "server/call.h"
 #include "server/front.h"
@@ -29,6 +30,7 @@
 #include "server/notify.h"
 #include "server/progress.h"
 #include "server/rpc_metrics.h"
+#include "server/tls.h"
 #include "server/uploads.h"
 #include "server/workers.h"
 #include "store/store.h"
@@ -55,6 +57,7 @@ enum thread_kind {
     THREADS_STAND_IN,
     THREADS_WORKERS,
     THREADS_MAINTENANCE,
+    THREADS_ACCESS,
     THREAD_KINDS
 };
 
@@ -65,6 +68,7 @@ struct server_private {
     struct thread_group groups[THREAD_KINDS];
     bool grpc_ready;
     bool guarded;
+    _Atomic bool reload; /* asks the maintenance thread for it */
     struct notify notify;
     struct task probe; /* given to the workers again and again, to see that they answer */
     _Atomic bool probe_waits;
@@ -123,6 +127,39 @@ bool server_start(const struct config *config, struct server **server, struct st
     return true;
 }
 
+static bool open_files(const struct config *config,
+                       struct clock *clock,
+                       struct metrics *metrics,
+                       struct access **access,
+                       struct tls **tls,
+                       struct status *status)
+{
+    const struct tls_config files = {.certificate = config->tls_cert,
+                                     .key = config->tls_key,
+                                     .client_ca = config->tls_client_ca,
+                                     .client_auth = strcmp(config->tls_client_auth, "required") == 0
+                                                        ? TLS_CLIENT_REQUIRED
+                                                        : TLS_CLIENT_OPTIONAL,
+                                     .clock = clock,
+                                     .metrics = metrics};
+    return (config->tls_cert[0] == '\0' || tls_new(&files, tls, status)) &&
+           access_new(config->access, clock, metrics, access, status);
+}
+
+bool server_check_files(const struct config *config, struct status *status)
+{
+    struct access *access = NULL;
+    struct tls *tls = NULL;
+    struct metrics *const metrics = calloc(1, sizeof(*metrics));
+    if (metrics == NULL)
+        return status_fail_errno(status, ENOMEM, "server");
+    const bool ok = open_files(config, clock_real(), metrics, &access, &tls, status);
+    access_free(access);
+    tls_free(tls);
+    free(metrics);
+    return ok;
+}
+
 /*
  * What needs no store. HTTP first of all, so that /healthz and /readyz answer during a long
  * recovery.
@@ -141,6 +178,15 @@ static bool open_parts(struct server *server, struct status *status)
     if (!accept_guard_start(config->max_connections, descriptors_max, server->metrics, status))
         return false;
     private->guarded = true;
+    if (!open_files(config, server->clock, server->metrics, &server->access, &server->tls, status))
+        return false;
+    access_report(server->access);
+    if (server->tls != NULL)
+        tls_report(server->tls);
+    if (config->access[0] != '\0' && server->tls == NULL && !config_is_loopback(config))
+        log_event(
+            LOG_LEVEL_WARN, "access_without_tls",
+            "reason=\"passwords and tokens can be read on the network; --tls-cert encrypts\"");
     if (!health_new(&server->health, status) ||
         !rpc_metrics_new(server->methods, server->methods_count, &server->rpc_metrics, status))
         return false;
@@ -225,7 +271,8 @@ static bool open_front(struct server *server, struct status *status)
                                        .grpc_memory_bytes = config->grpc_memory_bytes,
                                        .max_calls = config->max_calls,
                                        .max_streams = config->max_streams,
-                                       .keepalive_ns = config->keepalive_ns};
+                                       .keepalive_ns = config->keepalive_ns,
+                                       .tls = server->tls};
     return front_new(&front, &server->private->front, status);
 }
 
@@ -244,6 +291,12 @@ static void run_worker(void *argument)
 static void run_stand_in(void *argument);
 static void run_maintenance(void *argument);
 
+static void run_access(void *argument)
+{
+    while (access_step(argument))
+        continue;
+}
+
 static bool start_threads(struct server *server, struct status *status)
 {
     const struct config *const config = server->config;
@@ -259,6 +312,7 @@ static bool start_threads(struct server *server, struct status *status)
         [THREADS_STAND_IN] = {"cq-stand-in", 0, run_stand_in, server, 1},
         [THREADS_WORKERS] = {"worker", WORKER_NICE, run_worker, server->workers, config->workers},
         [THREADS_MAINTENANCE] = {"maint", 0, run_maintenance, server, 1},
+        [THREADS_ACCESS] = {"access", WORKER_NICE, run_access, server->access, 1},
     };
     for (size_t kind = 0; kind < THREAD_KINDS; kind++) {
         struct thread_group *const group = &server->private->groups[kind];
@@ -313,6 +367,7 @@ static bool rest(struct server *server, int64_t pause_ns);
 static void maintenance_step(struct server *server, struct maintenance *maintenance);
 static void look_at_threads(struct server *server, struct progress *progress, int64_t now_ns);
 static void tell_status(struct server *server);
+static void reload_files(struct server *server, bool asked);
 static void give_memory_back_when_idle(struct server *server,
                                        struct maintenance *maintenance,
                                        int64_t now_ns);
@@ -356,6 +411,7 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
     if (now_ns - maintenance->connections_ns >= connections_pause_ns) {
         maintenance->connections_ns = now_ns;
         accept_guard_step();
+        reload_files(server, atomic_exchange(&server->private->reload, false));
     }
     if (now_ns - maintenance->progress_ns >= progress_pause_ns) {
         maintenance->progress_ns = now_ns;
@@ -426,6 +482,20 @@ static void give_memory_back_when_idle(struct server *server,
     }
 }
 
+static void reload_files(struct server *server, bool asked)
+{
+    if (server->tls != NULL)
+        tls_reload(server->tls, asked ? TLS_ANYWAY : TLS_IF_CHANGED);
+    access_reload(server->access, asked ? ACCESS_ANYWAY : ACCESS_IF_CHANGED);
+}
+
+void server_reload(struct server *server)
+{
+    log_event(LOG_LEVEL_INFO, "reload", "tls=%d access=%d", server->tls != NULL,
+              server->config->access[0] != '\0');
+    atomic_store(&server->private->reload, true);
+}
+
 /* ---- stopping */
 
 static void join(struct thread_group *group)
@@ -459,6 +529,9 @@ static void close_parts(struct server *server)
     if (server->workers != NULL)
         workers_stop(server->workers);
     join(&private->groups[THREADS_WORKERS]);
+    if (server->access != NULL)
+        access_stop(server->access);
+    join(&private->groups[THREADS_ACCESS]);
     if (private->groups[THREADS_POLLERS].count > 0)
         front_stop(private->front);
     join(&private->groups[THREADS_POLLERS]);
@@ -472,6 +545,8 @@ static void close_parts(struct server *server)
     workers_free(server->workers);
     buffer_pool_free(server->buffers);
     http_stop(private->http);
+    access_free(server->access);
+    tls_free(server->tls);
     rpc_metrics_free(server->rpc_metrics);
     health_free(server->health);
     if (private->guarded)

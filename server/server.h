@@ -9,10 +9,12 @@
 #include "durability/durability.h"
 #include "server/config.h"
 
+struct access;
 struct budget;
 struct health;
 struct method;
 struct rpc_metrics;
+struct tls;
 struct upload_table;
 struct workers;
 
@@ -22,6 +24,8 @@ struct server {
     struct clock *clock;         /* borrowed */
     struct metrics *metrics;
     struct rpc_metrics *rpc_metrics;
+    struct access *access; /* NULL: everything is allowed */
+    struct tls *tls;       /* NULL: plaintext */
     struct buffer_pool *buffers;
     struct workers *workers;
     struct budget *budget;
@@ -36,6 +40,12 @@ struct server {
 };
 
 /*
+ * Reads the files of TLS and access that the configuration names, and lets go of them: what can be told of them before a start.
+ * INVALID_ARGUMENT.
+ */
+MUST_CHECK bool server_check_files(const struct config *config, struct status *status);
+
+/*
  * Opens the store, recovers, starts every thread (one table in server.c), listens. "event=ready" is
  * logged when it serves.
  */
@@ -47,6 +57,9 @@ MUST_CHECK bool server_start(const struct config *config,
  * commits, closes.
  */
 void server_stop(struct server *server);
+
+/* The files that the configuration names (access, certificates) are read again, soon. Any thread. */
+void server_reload(struct server *server);
 
 /* What health, readyz and the log say. */
 enum server_state { SERVER_STARTING, SERVER_SERVING, SERVER_READ_ONLY, SERVER_DRAINING };

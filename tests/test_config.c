@@ -134,7 +134,7 @@ END_TEST
 START_TEST(list_is_given_by_repetition_or_commas_and_replaced_as_a_whole)
 {
     ck_assert(parse(
-        "varved --data x --instance a --instance b,c/d --listen 1.2.3.4:5 --listen unix:/tmp/s",
+        "varved --data x --instance a --instance b,c/d --listen 127.2.3.4:5 --listen unix:/tmp/s",
         "VARVE_INSTANCE=z"));
     ck_assert_uint_eq(config->instances.count, 3);
     ck_assert_str_eq(config->instances.items[2], "c/d");
@@ -276,6 +276,8 @@ START_TEST(printed_configuration_is_a_file_that_says_the_same)
     char *second = NULL;
     size_t length;
     ck_assert(parse("varved --data /tmp/y --listen :1,[::1]:2 --instance a,b --upload-keep 61s "
+                    "--allow-anonymous yes --http-opaque a,* --http-keys ccache --tls-cert /c "
+                    "--tls-key /k "
                     "--small-segment-size 9MiB "
                     "--request-memory 16777217 --log-level warn --capacity 80% --reserve 3GiB",
                     ""));
@@ -309,10 +311,58 @@ START_TEST(system_check_wants_a_parent_directory_and_hosts_that_resolve)
     ck_assert(!config_check_system(config, &status));
     assert_says("/no");
 
-    ck_assert(parse("varved --data /tmp/z --listen no-such-host.invalid:80", ""));
+    ck_assert(
+        parse("varved --data /tmp/z --allow-anonymous yes --listen no-such-host.invalid:80", ""));
     status = (struct status){0};
     ck_assert(!config_check_system(config, &status));
     assert_says("no-such-host.invalid:80");
+}
+END_TEST
+
+/* What others can reach is not open to everybody unless somebody says so. */
+START_TEST(address_that_others_can_reach_wants_access_rules_or_the_word_of_the_operator)
+{
+    static const char *const near[] = {"--listen 127.0.0.1:1", "--listen [::1]:1",
+                                       "--listen localhost:1", "--listen unix:/s",
+                                       "--listen 127.9.9.9:1 --http-listen [::1]:2"};
+    static const char *const far[] = {
+        "--listen :1",         "--listen 0.0.0.0:1",       "--listen [::]:1",
+        "--listen 10.0.0.1:1", "--listen cache.example:1", "--listen localhost.example:1",
+        "--http-listen :1",    "--listen 127.0.0.1:1,:2"};
+    static const char *const allowed[] = {"", "--access /a", "--allow-anonymous yes"};
+    char arguments[512];
+    for (size_t i = 0; i < ARRAY_LENGTH(near); i++) {
+        snprintf(arguments, sizeof(arguments), "varved --data /d %s", near[i]);
+        ck_assert_msg(parse(arguments, ""), "%s: %s", near[i], status.message);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(far); i++) {
+        for (size_t j = 0; j < ARRAY_LENGTH(allowed); j++) {
+            snprintf(arguments, sizeof(arguments), "varved --data /d %s %s", far[i], allowed[j]);
+            ck_assert_msg(parse(arguments, "") == (j > 0), "%s %s", far[i], allowed[j]);
+            if (j > 0)
+                continue;
+            assert_says("--allow-anonymous yes");
+            assert_says("--access FILE");
+        }
+    }
+}
+END_TEST
+
+START_TEST(options_that_belong_together_are_wanted_together)
+{
+    ck_assert(!parse("varved --data /d --tls-cert /c", ""));
+    assert_says("tls-key");
+    ck_assert(!parse("varved --data /d --tls-key /k", ""));
+    assert_says("tls-cert");
+    ck_assert(!parse("varved --data /d --tls-client-ca /k", ""));
+    assert_says("tls-client-ca");
+    ck_assert(!parse("varved --data /d --instance a,b --http-keys b", ""));
+    assert_says("http-keys");
+    ck_assert(parse("varved --data /d --http-keys b --http-opaque c", ""));
+    ck_assert(!config_serves_instance(config, bytes_of_string("b")));
+    ck_assert(config_serves_instance(config, bytes_of_string("c")));
+    ck_assert(config_is_opaque(config, bytes_of_string("c")));
+    ck_assert(!config_is_opaque(config, bytes_of_string("b")));
 }
 END_TEST
 
@@ -350,6 +400,9 @@ int main(void)
     tcase_add_test(all, help_version_and_check_are_told_apart);
     tcase_add_test(all, printed_configuration_is_a_file_that_says_the_same);
     tcase_add_test(all, system_check_wants_a_parent_directory_and_hosts_that_resolve);
+    tcase_add_test(all,
+                   address_that_others_can_reach_wants_access_rules_or_the_word_of_the_operator);
+    tcase_add_test(all, options_that_belong_together_are_wanted_together);
     tcase_add_test(all, help_tells_every_option_with_its_default);
     suite_add_tcase(suite, all);
     return test_run(suite);
