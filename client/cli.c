@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/credentials.h"
 #include "client/tree.h"
 #include "client/version.h"
 
@@ -19,8 +20,7 @@ enum special {
     SPECIAL_TREE = 16, /* --skip-special, --skip-unreadable, --follow */
     SPECIAL_JOBS = 32,
     SPECIAL_RECURSIVE = 64,
-    SPECIAL_REPLICATE = 256, /* --to, --all, --tree, --action-results, --compare */
-    SPECIAL_FSCK = 128,      /* --rebuild-index, --list, --export, --export-all */
+    SPECIAL_FSCK = 128, /* --rebuild-index, --list, --export, --export-all */
 };
 
 struct command {
@@ -43,7 +43,6 @@ static const struct command commands[] = {
     {"capabilities", 0, 0, cli_capabilities, 0},
     {"status", 0, 0, cli_status, 0},
     {"scrub", 0, 1, cli_scrub, 0},
-    {"replicate", 0, 0, cli_replicate, SPECIAL_DIGESTS | SPECIAL_JOBS | SPECIAL_REPLICATE},
     {"fsck", 1, 1, cli_fsck, SPECIAL_OUTPUT | SPECIAL_FSCK},
 };
 
@@ -58,7 +57,6 @@ static const struct {
     {SPECIAL_TREE, "--skip-special, --skip-unreadable or --follow"},
     {SPECIAL_JOBS, "--jobs"},
     {SPECIAL_RECURSIVE, "--recursive"},
-    {SPECIAL_REPLICATE, "--to, --all, --tree, --action-results or --compare"},
     {SPECIAL_FSCK, "--rebuild-index, --list, --export or --export-all"},
 };
 
@@ -88,12 +86,6 @@ static const char help[] =
     "  status                 how a varve server is\n"
     "  scrub [start]          how far a varve server has verified what it stores; start: it begins "
     "a pass now\n"
-    "  replicate --to HOST:PORT  copies from the server to another what that lacks: --digests "
-    "FILE, "
-    "--tree\n"
-    "                         HASH/SIZE, or --all that a varve server has, --action-results too. "
-    "--compare:\n"
-    "                         tells how the two differ\n"
     "  fsck DATA              reads everything in the data directory of a server that is stopped, "
     "and tells\n"
     "                         what is damaged; changes nothing. --list: what is stored; --export "
@@ -106,11 +98,19 @@ static const char help[] =
     "given\n"
     "  --instance NAME        the instance name of the Remote Execution API; empty if it is not "
     "given\n"
+    "  --tls                  encrypts, as a server of grpcs://HOST:PORT does; so do the next "
+    "four\n"
+    "  --tls-ca FILE          who signs the server's certificate, in PEM; if it is not given whom "
+    "the system trusts\n"
+    "  --tls-cert FILE, --tls-key FILE  our own certificate, for servers that want one\n"
+    "  --tls-name NAME        the name in the server's certificate, if it is not HOST\n"
+    "  --token-file FILE      a bearer token, on the first line; or $VARVE_TOKEN\n"
+    "  --login-file FILE      USER:PASSWORD, on the first line; or $VARVE_LOGIN\n"
     "  --json                 results as JSON\n"
     "  --timeout SECONDS      for each try of each call; 60. A large blob gets a second more a "
     "MiB\n"
     "  -o, --output FILE      of get, and of fsck --export\n"
-    "  --digests FILE         of missing and replicate\n"
+    "  --digests FILE         of missing\n"
     "  --store DATA           of put\n"
     "  --escape-names         of push: names that are not UTF-8 are stored with \\xHH for a byte, "
     "and \\\\ for\n"
@@ -118,7 +118,7 @@ static const char help[] =
     "  --skip-special         of push: leaves out devices, FIFOs and sockets\n"
     "  --skip-unreadable      of push: leaves out what it may not read\n"
     "  --follow               of push: stores what links lead to, and no links\n"
-    "  --jobs N               of push, pull and replicate: blobs in transfer at once\n"
+    "  --jobs N               of push and pull: blobs in transfer at once\n"
     "  -r, --recursive        of ls\n"
     "  --help, --version\n"
     "\n"
@@ -126,8 +126,7 @@ static const char help[] =
     "line.\n"
     "Exit status: 0 done; 1 failed; 2 wrong usage; 3 a blob is not there; 4 the server does not "
     "answer, or\n"
-    "not in time; 5 the trees differ (diff), or the servers (replicate --compare); 6 done, but for "
-    "what could not be read "
+    "not in time; 5 the trees differ (diff); 6 done, but for what could not be read "
     "(push --skip-unreadable).\n"
     "Of fsck: 0 sound; 1 damage was found; 2 wrong usage; 3 it cannot be opened, or a server has "
     "it.\n";
@@ -137,6 +136,13 @@ enum option_value {
     OPTION_INSTANCE,
     OPTION_JSON,
     OPTION_TIMEOUT,
+    OPTION_TLS,
+    OPTION_TLS_CA,
+    OPTION_TLS_CERT,
+    OPTION_TLS_KEY,
+    OPTION_TLS_NAME,
+    OPTION_TOKEN_FILE,
+    OPTION_LOGIN_FILE,
     OPTION_DIGESTS,
     OPTION_STORE,
     OPTION_ESCAPE_NAMES,
@@ -145,11 +151,6 @@ enum option_value {
     OPTION_FOLLOW,
     OPTION_JOBS,
     OPTION_REBUILD_INDEX,
-    OPTION_TO,
-    OPTION_ALL,
-    OPTION_TREE,
-    OPTION_ACTION_RESULTS,
-    OPTION_COMPARE,
     OPTION_LIST,
     OPTION_EXPORT,
     OPTION_EXPORT_ALL,
@@ -162,6 +163,13 @@ static const struct option options[] = {
     {"instance", required_argument, NULL, OPTION_INSTANCE},
     {"json", no_argument, NULL, OPTION_JSON},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+    {"tls", no_argument, NULL, OPTION_TLS},
+    {"tls-ca", required_argument, NULL, OPTION_TLS_CA},
+    {"tls-cert", required_argument, NULL, OPTION_TLS_CERT},
+    {"tls-key", required_argument, NULL, OPTION_TLS_KEY},
+    {"tls-name", required_argument, NULL, OPTION_TLS_NAME},
+    {"token-file", required_argument, NULL, OPTION_TOKEN_FILE},
+    {"login-file", required_argument, NULL, OPTION_LOGIN_FILE},
     {"output", required_argument, NULL, 'o'},
     {"digests", required_argument, NULL, OPTION_DIGESTS},
     {"store", required_argument, NULL, OPTION_STORE},
@@ -171,11 +179,6 @@ static const struct option options[] = {
     {"follow", no_argument, NULL, OPTION_FOLLOW},
     {"jobs", required_argument, NULL, OPTION_JOBS},
     {"recursive", no_argument, NULL, 'r'},
-    {"to", required_argument, NULL, OPTION_TO},
-    {"all", no_argument, NULL, OPTION_ALL},
-    {"tree", required_argument, NULL, OPTION_TREE},
-    {"action-results", no_argument, NULL, OPTION_ACTION_RESULTS},
-    {"compare", no_argument, NULL, OPTION_COMPARE},
     {"rebuild-index", no_argument, NULL, OPTION_REBUILD_INDEX},
     {"list", no_argument, NULL, OPTION_LIST},
     {"export", required_argument, NULL, OPTION_EXPORT},
@@ -281,6 +284,27 @@ static bool parse_option(struct cli *cli, int value, const char *text)
         fprintf(cli->messages, "varve: --timeout %s: must be seconds above 0, at most 86400\n",
                 text);
         return false;
+    case OPTION_TLS:
+        cli->tls.enabled = true;
+        return true;
+    case OPTION_TLS_CA:
+        cli->tls.ca_file = text;
+        return true;
+    case OPTION_TLS_CERT:
+        cli->tls.certificate_file = text;
+        return true;
+    case OPTION_TLS_KEY:
+        cli->tls.key_file = text;
+        return true;
+    case OPTION_TLS_NAME:
+        cli->tls.server_name = text;
+        return true;
+    case OPTION_TOKEN_FILE:
+        cli->token_file = text;
+        return true;
+    case OPTION_LOGIN_FILE:
+        cli->login_file = text;
+        return true;
     case OPTION_JOBS:
         if (parse_jobs(text, &cli->jobs))
             return true;
@@ -297,21 +321,6 @@ static bool parse_option(struct cli *cli, int value, const char *text)
         return true;
     case OPTION_STORE:
         cli->store = text;
-        return true;
-    case OPTION_TO:
-        cli->to = text;
-        return true;
-    case OPTION_ALL:
-        cli->all = true;
-        return true;
-    case OPTION_TREE:
-        cli->tree = text;
-        return true;
-    case OPTION_ACTION_RESULTS:
-        cli->action_results = true;
-        return true;
-    case OPTION_COMPARE:
-        cli->compare = true;
         return true;
     case OPTION_REBUILD_INDEX:
         cli->rebuild_index = true;
@@ -392,13 +401,6 @@ static bool check_arguments(const struct cli *cli, const struct command *command
     else if (command->run == cli_missing &&
              (cli->argument_count > 0) == (cli->digests_file != NULL))
         wrong = "give HASH/SIZE or --digests FILE, one of the two";
-    else if (command->run == cli_replicate && (cli->to == NULL || cli->to[0] == '\0'))
-        wrong = "no destination is given; say --to HOST:PORT";
-    else if (command->run == cli_replicate &&
-             (cli->digests_file != NULL) + (cli->tree != NULL) + cli->all != 1)
-        wrong = "--digests FILE, --tree HASH/SIZE, --all: one of them";
-    else if (command->run == cli_replicate && !cli->all && (cli->action_results || cli->compare))
-        wrong = "--action-results and --compare go with --all";
     else if (command->run == cli_fsck && cli->output != NULL && cli->export_digest == NULL)
         wrong = "-o goes with --export";
     else if (command->run == cli_fsck &&
@@ -427,9 +429,6 @@ static unsigned specials_given(const struct cli *cli)
            ((cli->tree_options & TREE_ESCAPE_NAMES) != 0 ? SPECIAL_ESCAPE_NAMES : 0U) |
            (tree != 0 ? SPECIAL_TREE : 0U) | (cli->jobs > 0 ? SPECIAL_JOBS : 0U) |
            (cli->recursive ? SPECIAL_RECURSIVE : 0U) |
-           (cli->to != NULL || cli->all || cli->tree != NULL || cli->action_results || cli->compare
-                ? SPECIAL_REPLICATE
-                : 0U) |
            (cli->rebuild_index || cli->list || cli->export_digest != NULL ||
                     cli->export_directory != NULL
                 ? SPECIAL_FSCK
@@ -443,8 +442,14 @@ static enum cli_exit connect_and_run(struct cli *cli, const struct command *comm
     struct client_options client_options = client_options_default();
     client_options.instance_name = cli->instance;
     client_options.call_timeout_ns = cli->timeout_ns;
+    client_options.tls = cli->tls;
     struct status status = {0};
-    if (!client_connect(cli->server, &client_options, &cli->client, &status)) {
+    char *authorization = NULL;
+    bool ok = credentials_read(cli->token_file, cli->login_file, &authorization, &status);
+    client_options.authorization = authorization;
+    ok = ok && client_connect(cli->server, &client_options, &cli->client, &status);
+    credentials_free(authorization);
+    if (!ok) {
         fprintf(cli->messages, "varve: %s\n", status.message);
         return status.code == STATUS_INVALID_ARGUMENT ? CLI_EXIT_USAGE : CLI_EXIT_FAILED;
     }
@@ -499,8 +504,9 @@ static const char *advice(enum status_code code)
     case STATUS_RESOURCE_EXHAUSTED:
         return "the server is out of room for it; free some or try later";
     case STATUS_PERMISSION_DENIED:
-    case STATUS_UNAUTHENTICATED:
         return "this instance does not let you";
+    case STATUS_UNAUTHENTICATED:
+        return "give a token or a login with --token-file or --login-file";
     case STATUS_UNIMPLEMENTED:
         return "this server does not know the call";
     case STATUS_DATA_LOSS:
