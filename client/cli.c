@@ -20,7 +20,8 @@ enum special {
     SPECIAL_TREE = 16, /* --skip-special, --skip-unreadable, --follow */
     SPECIAL_JOBS = 32,
     SPECIAL_RECURSIVE = 64,
-    SPECIAL_FSCK = 128, /* --rebuild-index, --list, --export, --export-all */
+    SPECIAL_REPLICATE = 256, /* --to, --all, --tree, --action-results, --compare */
+    SPECIAL_FSCK = 128,      /* --rebuild-index, --list, --export, --export-all */
 };
 
 struct command {
@@ -43,6 +44,7 @@ static const struct command commands[] = {
     {"capabilities", 0, 0, cli_capabilities, 0},
     {"status", 0, 0, cli_status, 0},
     {"scrub", 0, 1, cli_scrub, 0},
+    {"replicate", 0, 0, cli_replicate, SPECIAL_DIGESTS | SPECIAL_JOBS | SPECIAL_REPLICATE},
     {"fsck", 1, 1, cli_fsck, SPECIAL_OUTPUT | SPECIAL_FSCK},
 };
 
@@ -57,6 +59,7 @@ static const struct {
     {SPECIAL_TREE, "--skip-special, --skip-unreadable or --follow"},
     {SPECIAL_JOBS, "--jobs"},
     {SPECIAL_RECURSIVE, "--recursive"},
+    {SPECIAL_REPLICATE, "--to, --all, --tree, --action-results or --compare"},
     {SPECIAL_FSCK, "--rebuild-index, --list, --export or --export-all"},
 };
 
@@ -86,6 +89,12 @@ static const char help[] =
     "  status                 how a varve server is\n"
     "  scrub [start]          how far a varve server has verified what it stores; start: it begins "
     "a pass now\n"
+    "  replicate --to HOST:PORT  copies from the server to another what that lacks: --digests "
+    "FILE, "
+    "--tree\n"
+    "                         HASH/SIZE, or --all that a varve server has, --action-results too. "
+    "--compare:\n"
+    "                         tells how the two differ\n"
     "  fsck DATA              reads everything in the data directory of a server that is stopped, "
     "and tells\n"
     "                         what is damaged; changes nothing. --list: what is stored; --export "
@@ -110,7 +119,7 @@ static const char help[] =
     "  --timeout SECONDS      for each try of each call; 60. A large blob gets a second more a "
     "MiB\n"
     "  -o, --output FILE      of get, and of fsck --export\n"
-    "  --digests FILE         of missing\n"
+    "  --digests FILE         of missing and replicate\n"
     "  --store DATA           of put\n"
     "  --escape-names         of push: names that are not UTF-8 are stored with \\xHH for a byte, "
     "and \\\\ for\n"
@@ -118,7 +127,7 @@ static const char help[] =
     "  --skip-special         of push: leaves out devices, FIFOs and sockets\n"
     "  --skip-unreadable      of push: leaves out what it may not read\n"
     "  --follow               of push: stores what links lead to, and no links\n"
-    "  --jobs N               of push and pull: blobs in transfer at once\n"
+    "  --jobs N               of push, pull and replicate: blobs in transfer at once\n"
     "  -r, --recursive        of ls\n"
     "  --help, --version\n"
     "\n"
@@ -126,7 +135,8 @@ static const char help[] =
     "line.\n"
     "Exit status: 0 done; 1 failed; 2 wrong usage; 3 a blob is not there; 4 the server does not "
     "answer, or\n"
-    "not in time; 5 the trees differ (diff); 6 done, but for what could not be read "
+    "not in time; 5 the trees differ (diff), or the servers (replicate --compare); 6 done, but for "
+    "what could not be read "
     "(push --skip-unreadable).\n"
     "Of fsck: 0 sound; 1 damage was found; 2 wrong usage; 3 it cannot be opened, or a server has "
     "it.\n";
@@ -151,6 +161,11 @@ enum option_value {
     OPTION_FOLLOW,
     OPTION_JOBS,
     OPTION_REBUILD_INDEX,
+    OPTION_TO,
+    OPTION_ALL,
+    OPTION_TREE,
+    OPTION_ACTION_RESULTS,
+    OPTION_COMPARE,
     OPTION_LIST,
     OPTION_EXPORT,
     OPTION_EXPORT_ALL,
@@ -179,6 +194,11 @@ static const struct option options[] = {
     {"follow", no_argument, NULL, OPTION_FOLLOW},
     {"jobs", required_argument, NULL, OPTION_JOBS},
     {"recursive", no_argument, NULL, 'r'},
+    {"to", required_argument, NULL, OPTION_TO},
+    {"all", no_argument, NULL, OPTION_ALL},
+    {"tree", required_argument, NULL, OPTION_TREE},
+    {"action-results", no_argument, NULL, OPTION_ACTION_RESULTS},
+    {"compare", no_argument, NULL, OPTION_COMPARE},
     {"rebuild-index", no_argument, NULL, OPTION_REBUILD_INDEX},
     {"list", no_argument, NULL, OPTION_LIST},
     {"export", required_argument, NULL, OPTION_EXPORT},
@@ -322,6 +342,21 @@ static bool parse_option(struct cli *cli, int value, const char *text)
     case OPTION_STORE:
         cli->store = text;
         return true;
+    case OPTION_TO:
+        cli->to = text;
+        return true;
+    case OPTION_ALL:
+        cli->all = true;
+        return true;
+    case OPTION_TREE:
+        cli->tree = text;
+        return true;
+    case OPTION_ACTION_RESULTS:
+        cli->action_results = true;
+        return true;
+    case OPTION_COMPARE:
+        cli->compare = true;
+        return true;
     case OPTION_REBUILD_INDEX:
         cli->rebuild_index = true;
         return true;
@@ -401,6 +436,13 @@ static bool check_arguments(const struct cli *cli, const struct command *command
     else if (command->run == cli_missing &&
              (cli->argument_count > 0) == (cli->digests_file != NULL))
         wrong = "give HASH/SIZE or --digests FILE, one of the two";
+    else if (command->run == cli_replicate && (cli->to == NULL || cli->to[0] == '\0'))
+        wrong = "no destination is given; say --to HOST:PORT";
+    else if (command->run == cli_replicate &&
+             (cli->digests_file != NULL) + (cli->tree != NULL) + cli->all != 1)
+        wrong = "--digests FILE, --tree HASH/SIZE, --all: one of them";
+    else if (command->run == cli_replicate && !cli->all && (cli->action_results || cli->compare))
+        wrong = "--action-results and --compare go with --all";
     else if (command->run == cli_fsck && cli->output != NULL && cli->export_digest == NULL)
         wrong = "-o goes with --export";
     else if (command->run == cli_fsck &&
@@ -429,6 +471,9 @@ static unsigned specials_given(const struct cli *cli)
            ((cli->tree_options & TREE_ESCAPE_NAMES) != 0 ? SPECIAL_ESCAPE_NAMES : 0U) |
            (tree != 0 ? SPECIAL_TREE : 0U) | (cli->jobs > 0 ? SPECIAL_JOBS : 0U) |
            (cli->recursive ? SPECIAL_RECURSIVE : 0U) |
+           (cli->to != NULL || cli->all || cli->tree != NULL || cli->action_results || cli->compare
+                ? SPECIAL_REPLICATE
+                : 0U) |
            (cli->rebuild_index || cli->list || cli->export_digest != NULL ||
                     cli->export_directory != NULL
                 ? SPECIAL_FSCK

@@ -20,7 +20,7 @@ enum cli_exit {
     CLI_EXIT_USAGE = 2,
     CLI_EXIT_NOT_FOUND = 3,
     CLI_EXIT_UNAVAILABLE = 4,
-    CLI_EXIT_DIFFERENT = 5, /* diff: the trees are not the same */
+    CLI_EXIT_DIFFERENT = 5, /* diff: the trees are not the same; replicate --compare: the servers */
     CLI_EXIT_SKIPPED = 6,   /* push --skip-unreadable: done, without what could not be read */
 };
 
@@ -33,12 +33,16 @@ struct cli {
     const char *token_file, *login_file; /* borrowed from argv; NULL: the environment */
     int64_t timeout_ns;
     const char *output;       /* get -o; NULL: standard output */
-    const char *digests_file; /* missing --digests; NULL: none, "-": standard input */
+    const char *digests_file; /* missing and replicate --digests; NULL: none, "-": standard input */
     const char *store;        /* put --store: a data directory; NULL: a server */
     unsigned tree_options;    /* of enum tree_option */
     size_t jobs;              /* calls in flight at most; 0: as many as suit */
     bool recursive;           /* ls */
     bool rebuild_index, list; /* fsck */
+    /* replicate */
+    const char *to;   /* the destination */
+    const char *tree; /* NULL: not asked for */
+    bool all, action_results, compare;
     const char *export_digest, *export_directory; /* fsck; NULL: not asked for */
     char **arguments;                             /* borrowed from argv; of the command */
     size_t argument_count;
@@ -65,12 +69,24 @@ void cli_print_digest(const struct cli *cli, const struct digest *digest);
 void cli_print_put(const struct cli *cli, const struct digest *digest);
 
 /*
+ * Gives each digest of --digests to take; empty lines are passed over. Errors: INVALID_ARGUMENT names
+ * the line; those of take.
+ */
+MUST_CHECK bool cli_each_digest(const struct cli *cli,
+                                bool (*take)(void *argument,
+                                             const struct digest *digest,
+                                             struct status *status),
+                                void *argument,
+                                struct status *status);
+
+/*
  * The input of put, open for reading: a regular file as it is, anything else ("-" is standard input)
  * by way of a temporary file, since the digest comes first.
  */
 MUST_CHECK bool cli_open_input(const char *name, int *fd, struct status *status);
 
-/* Each command: client/cli_blobs.c, client/cli_tree.c, client/cli_store.c, client/cli_fsck.c and client/cli_server.c. */
+/* Each command: client/cli_blobs.c, client/cli_tree.c, client/cli_store.c, client/cli_fsck.c,
+ * client/cli_replicate.c and client/cli_server.c. */
 enum cli_exit cli_put(struct cli *cli);
 enum cli_exit cli_put_store(struct cli *cli);
 enum cli_exit cli_get(struct cli *cli);
@@ -84,6 +100,7 @@ enum cli_exit cli_diff(struct cli *cli);
 enum cli_exit cli_capabilities(struct cli *cli);
 enum cli_exit cli_status(struct cli *cli);
 enum cli_exit cli_scrub(struct cli *cli);
+enum cli_exit cli_replicate(struct cli *cli);
 enum cli_exit cli_fsck(
     struct cli *cli); /* FAILED: damage was found. NOT_FOUND: it cannot be opened */
 
