@@ -91,6 +91,8 @@
 
 /* Nodes that follow this one's log; whoever was not heard of for longest gives way. */
 #define LIMIT_FOLLOWERS 64
+/* Their calls that wait for something new: one a lane, and some that broken connections have left behind. */
+#define LIMIT_FEEDS_WAITING 256
 /* Rounds of commit whose writes wait for copies elsewhere; as many as there can be calls, more or less. */
 #define LIMIT_COPIES_WAITING 65536
 

@@ -44,6 +44,7 @@ struct copies {
     struct condition hook_done;
     struct waiting_queue queues[LANE_COUNT];
     struct known_follower *followers; /* owned; LIMIT_FOLLOWERS of them */
+    struct condition answered;        /* some of what waited */
     size_t follower_count;
     bool followers_full; /* and somebody was turned away: logged once */
     bool degraded;
@@ -103,6 +104,7 @@ bool copies_new(struct store *store,
     made->followers = followers;
     lock_init(&made->lock, LOCK_RANK_COPIES);
     condition_init(&made->hook_done);
+    condition_init(&made->answered);
     for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
         made->published_seq[lane] = segment_log_pending_seq(store->logs[lane]);
     *copies = made;
@@ -117,6 +119,7 @@ void copies_free(struct copies *copies)
         ASSERT(copies->queues[lane].first == NULL);
     ASSERT(copies->hooks_running == 0);
     free(copies->followers);
+    condition_destroy(&copies->answered);
     condition_destroy(&copies->hook_done);
     lock_destroy(&copies->lock);
     free(copies);
@@ -278,11 +281,17 @@ void copies_step(struct copies *copies)
     deliver(copies, &outcome);
 }
 
-void copies_stop(struct copies *copies)
+void copies_stop(struct copies *copies, int64_t grace_ns)
 {
     struct outcome outcome = {0};
+    const int64_t until_ns = clock_monotonic_ns(clock_real()) + grace_ns;
     lock_acquire(&copies->lock);
     copies->stopped = true;
+    while (copies->queues[LANE_SMALL].first != NULL || copies->queues[LANE_LARGE].first != NULL) {
+        const int64_t left_ns = until_ns - clock_monotonic_ns(clock_real());
+        if (left_ns <= 0 || !condition_wait_for(&copies->answered, &copies->lock, left_ns))
+            break;
+    }
     for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
         while (copies->queues[lane].first != NULL) {
             struct ack *const acks = dequeue(&copies->queues[lane]);
@@ -298,6 +307,7 @@ void copies_stop(struct copies *copies)
 static void settle_locked(struct copies *copies, struct outcome *outcome)
 {
     const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    condition_broadcast(&copies->answered);
     for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
         struct waiting_queue *const queue = &copies->queues[lane];
         while (queue->first != NULL) {

@@ -64,8 +64,11 @@ bool copies_await_blob(struct copies *copies, const struct digest *digest, struc
 
 /* Looks whose time is over, and who is away. From time to time. */
 void copies_step(struct copies *copies);
-/* Answers all that waits as if its time were over, and all later ones at once: for a server that stops, and closes the feeds. */
-void copies_stop(struct copies *copies);
+/*
+ * For a store that stops, and closes its feeds: what comes from now on is answered at once as if its time were over, and so is
+ * what waits, but that has grace_ns to get its copies. Waits for that.
+ */
+void copies_stop(struct copies *copies, int64_t grace_ns);
 
 /* ---- followers */
 

@@ -24,6 +24,7 @@ struct durability {
     struct evictor *evictor;
     struct scrub *scrub;
     struct copies *copies;
+    struct feed *feed;
     void (*on_failure)(void *argument, enum lane lane, const struct status *why); /* may be NULL */
     void *on_failure_argument;                                                    /* borrowed */
 
@@ -133,10 +134,15 @@ static bool open_parts(struct durability *durability,
         .store = store,
         .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
     };
+    const struct feed_config feed = {
+        .store = store,
+        .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
+    };
     const struct scrub_config scrub = {.store = store,
                                        .small_lane = durability->commits[LANE_SMALL]};
     return ok && evictor_new(&evict, &durability->evictor, status) &&
-           scrub_new(&scrub, &durability->scrub, status);
+           scrub_new(&scrub, &durability->scrub, status) &&
+           feed_new(&feed, &durability->feed, status);
 }
 
 static void on_published(void *argument, enum lane lane, uint64_t seq)
@@ -220,7 +226,7 @@ void durability_close(struct durability *durability)
         thread_join(&durability->commit_threads[lane]);
     }
     if (durability->copies != NULL)
-        copies_stop(durability->copies); /* what it holds goes to the acker */
+        copies_stop(durability->copies, 0); /* what it holds goes to the acker */
     if (durability->acker != NULL)
         acker_stop(durability->acker);
     thread_join(&durability->ack_thread);
@@ -239,6 +245,7 @@ void durability_close(struct durability *durability)
     if (durability->indexer != NULL)
         indexer_stop(durability->indexer);
     thread_join(&durability->index_thread);
+    feed_free(durability->feed);
     scrub_free(durability->scrub); /* asks the committer whether it has failed */
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
         commit_free(durability->commits[lane]);
@@ -427,6 +434,11 @@ void durability_forget(struct durability *durability,
 struct copies *durability_copies(struct durability *durability)
 {
     return durability->copies;
+}
+
+struct feed *durability_feed(struct durability *durability)
+{
+    return durability->feed;
 }
 
 struct scrub *durability_scrub(struct durability *durability)

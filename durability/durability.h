@@ -8,6 +8,7 @@
 
 #include "durability/commit.h"
 #include "durability/copies.h"
+#include "durability/feed.h"
 #include "durability/recovery.h"
 #include "durability/scrub.h"
 
@@ -29,6 +30,7 @@ struct store *durability_store(struct durability *durability);
 struct commit *durability_commit(struct durability *durability, enum lane lane);
 struct scrub *durability_scrub(struct durability *durability);
 struct copies *durability_copies(struct durability *durability);
+struct feed *durability_feed(struct durability *durability);
 bool durability_failed(struct durability *durability, struct status *why); /* either lane */
 
 /*

@@ -8,6 +8,7 @@ const struct method *const server_methods[] = {
     &rpc_query_write_status,   &rpc_health_check,  &rpc_health_watch,
     &rpc_health_list,          &rpc_reflection_v1, &rpc_reflection_v1alpha,
     &rpc_store_stat,           &rpc_store_status,  &rpc_store_scrub,
+    &rpc_feed,                 &rpc_fetch,         &rpc_peers,
 };
 
 const size_t server_methods_count = ARRAY_LENGTH(server_methods);

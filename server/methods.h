@@ -35,5 +35,8 @@ extern const struct method rpc_reflection_v1alpha;
 extern const struct method rpc_store_stat;
 extern const struct method rpc_store_status;
 extern const struct method rpc_store_scrub;
+extern const struct method rpc_feed;
+extern const struct method rpc_fetch;
+extern const struct method rpc_peers;
 
 #endif

@@ -23,6 +23,7 @@
 #include "server/access.h"
 #include "server/budget.h"
 #include "server/call.h"
+#include "server/feed_waits.h"
 #include "server/front.h"
 #include "server/grpc_log.h"
 #include "server/health.h"
@@ -38,6 +39,8 @@
 enum { THREAD_NAME_BYTES = 16, WORKER_NICE = 10 };
 
 static const int64_t maintenance_pause_ns = 100 * NS_PER_MS;
+/* When it stops: writes that wait for copies elsewhere have so long to get them. */
+static const int64_t copies_grace_ns = NS_PER_S;
 static const int64_t stand_in_pause_ns = 50 * NS_PER_MS;
 static const int64_t connections_pause_ns = NS_PER_S;
 static const int64_t progress_pause_ns = NS_PER_S;
@@ -229,7 +232,9 @@ static bool open_store(struct server *server, struct status *status)
         return false;
     server->store = durability_store(server->durability);
     return upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns,
-                            &server->uploads, status);
+                            &server->uploads, status) &&
+           feed_waits_new(durability_copies(server->durability), server->clock, server->metrics,
+                          &server->feed_waits, status);
 }
 
 /* What the capacity and the reserve come to, on the disk of the data directory or of where it will be made. */
@@ -403,6 +408,8 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
 {
     const int64_t now_ns = clock_monotonic_ns(server->clock);
     upload_table_step(server->uploads);
+    feed_waits_step(server->feed_waits);
+    copies_step(durability_copies(server->durability));
     front_make_room(server->private->front,
                     metrics_get(server->metrics, METRIC_BUDGET_WAITING) > 0 ||
                         zstd_budget_is_scarce(upload_table_zstd_budget(server->uploads)));
@@ -510,6 +517,10 @@ void server_stop(struct server *server)
     health_set(server->health, SERVER_DRAINING, "");
     notify_stopping(&server->private->notify, server->config->drain_ns + close_ns);
     log_event(LOG_LEVEL_INFO, "draining", "calls=%zu", front_live(server->private->front));
+    copies_stop(durability_copies(server->durability),
+                server->config->drain_ns < copies_grace_ns ? server->config->drain_ns
+                                                           : copies_grace_ns);
+    feed_waits_stop(server->feed_waits);
     front_drain(server->private->front, server->config->drain_ns);
     close_parts(server);
     log_event(LOG_LEVEL_INFO, "stopped", "exit=0");
@@ -540,6 +551,7 @@ static void close_parts(struct server *server)
         grpc_shutdown_blocking();
 
     upload_table_free(server->uploads);
+    feed_waits_free(server->feed_waits);
     durability_close(server->durability);
     budget_free(server->budget);
     workers_free(server->workers);

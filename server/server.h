@@ -11,6 +11,7 @@
 
 struct access;
 struct budget;
+struct feed_waits;
 struct health;
 struct method;
 struct rpc_metrics;
@@ -32,6 +33,7 @@ struct server {
     struct durability *durability;
     struct store *store; /* borrowed from durability */
     struct upload_table *uploads;
+    struct feed_waits *feed_waits;
     struct health *health;
     const struct method *const *methods; /* borrowed: all that are served */
     size_t methods_count;

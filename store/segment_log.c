@@ -815,10 +815,8 @@ void segment_log_look(struct segment_log *log,
     const bool noted = segment == log->sealing ? log->sealing_is_noted : segment->footer_complete;
     look->end = segment->end;
     look->sealed = segment != log->sealing && segment->sealed;
-    if (segment->end > SEGMENT_HEADER_BYTES) {
-        look->first_seq = segment->first_seq;
-        look->last_seq = segment->last_seq;
-    }
+    look->first_seq = segment->first_seq;
+    look->last_seq = segment->last_seq;
     look->noted = !look->sealed && noted && segment->footer_count > 0;
     if (look->noted && from_seq >= look->first_seq && from_seq <= look->last_seq) {
         const size_t at = (size_t)(from_seq - look->first_seq);
@@ -827,6 +825,22 @@ void segment_log_look(struct segment_log *log,
         memcpy(entries, &segment->footer[at], look->count * sizeof(*entries));
     }
     lock_release(&log->lock);
+}
+
+uint64_t segment_log_bytes_behind(struct segment_log *log,
+                                  const struct segment *segment,
+                                  uint64_t offset)
+{
+    lock_acquire(&log->lock);
+    uint64_t bytes = segment_set_bytes_behind(log->segments, log->lane, segment->number);
+    const struct segment *const ahead[] = {log->active, log->spare};
+    for (size_t i = 0; i < ARRAY_LENGTH(ahead); i++) {
+        if (ahead[i] != NULL && ahead[i]->number > segment->number)
+            bytes -= ahead[i]->capacity_bytes - ahead[i]->end;
+    }
+    bytes += segment->end > offset ? segment->end - offset : 0;
+    lock_release(&log->lock);
+    return bytes;
 }
 
 uint64_t segment_log_seq_at(struct segment_log *log, const struct segment *segment, uint64_t offset)

@@ -132,11 +132,13 @@ void segment_log_room_made(struct segment_log *log);
 /* What a segment of the lane holds, whatever state it is in. */
 struct segment_look {
     uint64_t first_seq; /* 0: it holds no record, or its first one cannot be read */
-    uint64_t last_seq;  /* not durable, perhaps */
-    uint64_t end;       /* where its records end */
-    bool sealed;        /* its footer is on disk, and nothing of this changes any more */
-    bool noted;         /* its records are all in memory */
-    size_t count;       /* so many of them were given */
+    uint64_t
+        last_seq; /* not durable, perhaps; where it is neither sealed nor noted not known, perhaps */
+    uint64_t
+        end; /* where its records end; SEGMENT_HEADER_BYTES: there is none, or it is not known */
+    bool sealed;  /* its footer is on disk, and nothing of this changes any more */
+    bool noted;   /* its records are all in memory */
+    size_t count; /* so many of them were given */
 };
 
 /*
@@ -149,6 +151,11 @@ void segment_log_look(struct segment_log *log,
                       struct footer_entry *entries,
                       size_t capacity,
                       struct segment_look *look);
+
+/* About how much of the lane's log lies behind this offset of a segment, which is pinned. */
+uint64_t segment_log_bytes_behind(struct segment_log *log,
+                                  const struct segment *segment,
+                                  uint64_t offset);
 
 /* The seq of the record at offset of a segment of the lane, or, where that is not in memory, of the segment's last. */
 uint64_t segment_log_seq_at(struct segment_log *log,
