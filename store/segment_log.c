@@ -364,7 +364,6 @@ static enum segment_log_result make_spare_locked(struct segment_log *log,
     if (!space_take(log->space, log->segment_bytes, use, &granted))
         return SEGMENT_LOG_NO_ROOM;
     if (make_segment_locked(log, granted, status)) {
-        space_made(log->space, log->segment_bytes);
         atomic_fetch_add(&log->space->files_made, 1);
         return SEGMENT_LOG_APPENDED;
     }
@@ -463,7 +462,7 @@ static bool make_segment_locked(struct segment_log *log, bool for_moves, struct 
     lock_acquire(&log->lock);
     log->making = false;
     /* Under the lock: one that is in the set and not yet ours would look like one that the lane is done with. */
-    if (ok && !segment_set_add(log->segments, segment, status)) {
+    if (ok && !segment_set_add(log->segments, segment, log->segment_bytes, status)) {
         segment_free(segment);
         ok = false;
     }

@@ -39,10 +39,16 @@ void segment_set_free(struct segment_set *set)
     free(set);
 }
 
-bool segment_set_add(struct segment_set *set, struct segment *segment, struct status *status)
+bool segment_set_add(struct segment_set *set,
+                     struct segment *segment,
+                     uint64_t reserved_bytes,
+                     struct status *status)
 {
     lock_acquire(&set->lock);
+    ASSERT(set->reserved_bytes >= reserved_bytes);
     const bool ok = add_locked(set, segment, status);
+    if (ok)
+        set->reserved_bytes -= reserved_bytes;
     lock_release(&set->lock);
     return ok;
 }

@@ -12,9 +12,13 @@ MUST_CHECK bool segment_set_new(struct segment_set **set, struct status *status)
 void segment_set_free(
     struct segment_set *set); /* closes and frees all segments; asserts that no pin is left */
 
-/* Takes over the segment. RESOURCE_EXHAUSTED when memory is used up (then the caller keeps it). */
+/*
+ * Takes over the segment, in place of so many bytes that were reserved for it. RESOURCE_EXHAUSTED when memory is used up (then the
+ * caller keeps it, and they stay reserved).
+ */
 MUST_CHECK bool segment_set_add(struct segment_set *set,
                                 struct segment *segment,
+                                uint64_t reserved_bytes,
                                 struct status *status);
 
 /* Pins the segment, or NULL when it is gone or condemned. Any thread. */
@@ -49,7 +53,7 @@ size_t segment_set_count(struct segment_set *set);
 uint64_t segment_set_bytes(struct segment_set *set);
 /* Counts a file that is yet to be made, if the sum stays within the limit (0: none). */
 bool segment_set_reserve(struct segment_set *set, uint64_t bytes, uint64_t limit_bytes);
-/* Once it is made and added, or could not be. */
+/* It could not be made. */
 void segment_set_unreserve(struct segment_set *set, uint64_t bytes);
 /* No segment below this number will ever be added: a lane makes them one at a time, ascending. */
 uint64_t segment_set_settled_below(struct segment_set *set);

@@ -50,11 +50,6 @@ bool space_take(struct space *space, uint64_t bytes, enum space_use use, bool *g
     return segment_set_reserve(space->segments, bytes, 0);
 }
 
-void space_made(struct space *space, uint64_t bytes)
-{
-    segment_set_unreserve(space->segments, bytes);
-}
-
 void space_not_made(struct space *space, uint64_t bytes, bool granted)
 {
     segment_set_unreserve(space->segments, bytes);

@@ -39,9 +39,8 @@ int64_t space_left(const struct space *space);
 /* Who wants room: a write, or a move that makes room in the end. */
 enum space_use { SPACE_WRITE, SPACE_MOVE };
 
-/* Takes room for a file, until space_made() is called; false when there is none. *granted: headroom was taken. */
+/* Takes room for a file, until it is in the set; false when there is none. *granted: headroom was taken. */
 bool space_take(struct space *space, uint64_t bytes, enum space_use use, bool *granted);
-void space_made(struct space *space, uint64_t bytes); /* the file is in the set */
 void space_not_made(struct space *space, uint64_t bytes, bool granted);
 
 /* Lets moves take so much of the headroom, from now on; 0 ends it. */

@@ -421,7 +421,7 @@ static bool open_one(struct store *store,
                   number, segment->node_uid != 0 ? "a sound copy" : "the footer");
         metrics_add(store->metrics, METRIC_RECORDS_DAMAGED, 1);
     }
-    if (!segment_set_add(store->segments, segment, status)) {
+    if (!segment_set_add(store->segments, segment, 0, status)) {
         segment_free(segment);
         return false;
     }
