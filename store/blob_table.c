@@ -31,6 +31,11 @@ enum {
     PLACE_BITS = 48,
     CACHE_LINE_BYTES = 64,
 };
+/*
+ * The bits of a blob's fingerprint that its size has a part in. All others come from the hash alone, the shard and the place in it
+ * too, so that the blobs of one hash are met in one probe.
+ */
+#define SIZED_BITS UINT64_C(0x00ffffff00000000)
 #define HUGE_PAGE_BYTES (2 * MIB)
 #define PLACE_MASK ((UINT64_C(1) << PLACE_BITS) - 1)
 /* The place, packed, of what was removed while the table is being loaded: no segment is 0. */
@@ -225,8 +230,32 @@ struct blob_key blob_table_blob_key(const struct blob_table *table, const struct
 {
     struct siphash siphash;
     hash_digest(table, 'b', digest, &siphash);
-    return key_from_hash(
-        siphash_finish(&siphash, bytes_of(&digest->size_bytes, sizeof(digest->size_bytes))));
+    struct siphash sized = siphash;
+    const uint64_t hash = siphash_finish(&siphash, bytes_of(NULL, 0));
+    const uint64_t with_size =
+        siphash_finish(&sized, bytes_of(&digest->size_bytes, sizeof(digest->size_bytes)));
+    return key_from_hash((hash & ~SIZED_BITS) | (with_size & SIZED_BITS));
+}
+
+size_t blob_table_places_of_hash(struct blob_table *table,
+                                 const struct digest *digest,
+                                 struct place *places,
+                                 size_t max)
+{
+    const uint64_t wanted = blob_table_blob_key(table, digest).fingerprint & ~SIZED_BITS;
+    const uint64_t min_segment = min_segment_of(table);
+    struct shard *shard = &table->shards[wanted >> SHARD_SHIFT];
+    size_t count = 0;
+    lock_acquire(&shard->lock);
+    const struct slot *slots = shard->slots;
+    const size_t mask = shard->capacity - 1;
+    ASSERT((mask & SIZED_BITS) == 0); /* 2^32 slots in a shard are 16 TiB */
+    for (size_t i = wanted & mask; slots[i].fingerprint != 0 && count < max; i = (i + 1) & mask)
+        if ((slots[i].fingerprint & ~SIZED_BITS) == wanted &&
+            segment_in(slots[i].value) >= min_segment)
+            places[count++] = place_unpack(slots[i].value & PLACE_MASK);
+    lock_release(&shard->lock);
+    return count;
 }
 
 struct blob_key blob_table_action_key(const struct blob_table *table,

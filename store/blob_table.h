@@ -30,6 +30,15 @@ struct blob_key blob_table_action_key(const struct blob_table *table,
                                       struct bytes instance);
 
 /*
+ * Where blobs of this hash lie, whatever their size (digest's is not looked at): up to `max` places, how many. A place may be of
+ * another hash, as with all lookups; and of one hash there is more than one blob only if somebody has broken it.
+ */
+size_t blob_table_places_of_hash(struct blob_table *table,
+                                 const struct digest *digest,
+                                 struct place *places,
+                                 size_t max);
+
+/*
  * Adds or replaces; the entry is untouched then. RESOURCE_EXHAUSTED when memory is used up: what
  * was there stays.
  */

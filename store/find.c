@@ -26,6 +26,65 @@ bool store_find_blob(struct store *store,
     return store_find(store, &name, how, place);
 }
 
+static bool size_at(struct store *store, struct place place, struct digest *digest);
+
+bool store_find_size(struct store *store, struct digest *digest)
+{
+    enum { PLACES_MAX = 4 };
+    struct place places[PLACES_MAX];
+    struct index_entry name = {.kind = RECORD_BLOB, .digest = *digest};
+    struct index_entry found;
+    struct digest empty;
+    digest_of_bytes((enum digest_function)digest->function, bytes_of(NULL, 0), &empty);
+    if (memcmp(empty.hash, digest->hash, sizeof(empty.hash)) == 0) {
+        digest->size_bytes = 0;
+        return true;
+    }
+    for (;;) {
+        const bool loading = blob_table_is_loading(store->table);
+        const size_t count = blob_table_places_of_hash(store->table, digest, places, PLACES_MAX);
+        for (size_t i = 0; i < count; i++)
+            if (size_at(store, places[i], digest))
+                return true;
+        if (!loading)
+            return false;
+        name.digest.size_bytes = INDEX_ANY_SIZE;
+        switch (cold_index_find(&store->cold, &name, &found)) {
+        case COLD_FOUND:
+            digest->size_bytes = found.digest.size_bytes;
+            return true;
+        case COLD_ABSENT:
+            return false;
+        case COLD_UNKNOWN:
+            break;
+        }
+        if (!cold_index_await(&store->cold) && blob_table_is_loading(store->table))
+            return false;
+    }
+}
+
+static bool size_at(struct store *store, struct place place, struct digest *digest)
+{
+    struct segment *segment = segment_set_pin(store->segments, place.segment);
+    if (segment == NULL)
+        return false;
+    uint8_t memory[RECORD_HEADER_BYTES];
+    struct record_header header = {0};
+    struct bytes payload;
+    struct status ignored;
+    /* A payload does not fit; the header has been checked all the same when that is said. */
+    const bool read = segment_read_record(segment, place.offset, sizeof(memory), memory,
+                                          sizeof(memory), &header, &payload, &ignored) ||
+                      (ignored.code == STATUS_RESOURCE_EXHAUSTED && header.payload_bytes > 0);
+    segment_set_unpin(store->segments, segment);
+    if (!read || (header.kind != RECORD_BLOB && header.kind != RECORD_MANIFEST) ||
+        header.digest_function != digest->function ||
+        memcmp(header.digest, digest->hash, sizeof(header.digest)) != 0)
+        return false;
+    digest->size_bytes = (int64_t)header.blob_size;
+    return true;
+}
+
 bool store_find_action(struct store *store,
                        const struct digest *action,
                        struct bytes instance,

@@ -23,6 +23,11 @@ bool store_find_blob(struct store *store,
                      const struct digest *digest,
                      enum find find,
                      struct place *place);
+/*
+ * The size of the blob of this hash, for those who do not know it: sets digest->size_bytes. False when there is none. Reads a
+ * record's header. Marks nothing as used.
+ */
+bool store_find_size(struct store *store, struct digest *digest);
 bool store_find_action(struct store *store,
                        const struct digest *action,
                        struct bytes instance,

@@ -663,8 +663,9 @@ bool index_get(struct index *index,
     rocksdb_free(value);
     if (!ok)
         return false;
-    *is_there = !forgotten &&
-                (key->kind == RECORD_ACTION || found->digest.size_bytes == key->digest.size_bytes);
+    *is_there =
+        !forgotten && (key->kind == RECORD_ACTION || key->digest.size_bytes == INDEX_ANY_SIZE ||
+                       found->digest.size_bytes == key->digest.size_bytes);
     found->instance = bytes_of(NULL, 0);
     return true;
 }

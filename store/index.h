@@ -98,10 +98,13 @@ MUST_CHECK bool index_cursor_read(struct index_cursor *cursor,
                                   bool *more,
                                   struct status *status);
 
+/* The size of a digest that is asked for whatever its size is. */
+#define INDEX_ANY_SIZE INT64_C(-1)
+
 /*
  * Looks one key up (kind, ACTION or not; digest; instance, of LIMIT_INSTANCE_NAME_BYTES at most)
  * among what is flushed: what was there when the index was opened, and perhaps newer. The digest's
- * size counts too. *found's instance is empty.
+ * size counts too, unless it is INDEX_ANY_SIZE. *found's instance is empty.
  */
 MUST_CHECK bool index_get(struct index *index,
                           const struct index_entry *key,

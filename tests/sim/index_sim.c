@@ -407,7 +407,8 @@ bool index_get(struct index *index,
     *found = durable->items[*slot - 1].entry;
     found->instance = bytes_of(NULL, 0);
     *is_there = found->place.segment != 0 &&
-                (key->kind == RECORD_ACTION || found->digest.size_bytes == key->digest.size_bytes);
+                (key->kind == RECORD_ACTION || key->digest.size_bytes == INDEX_ANY_SIZE ||
+                 found->digest.size_bytes == key->digest.size_bytes);
     return true;
 }
 
