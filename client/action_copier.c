@@ -42,6 +42,8 @@ static struct flight *flight_new(struct action_copier *copier,
 static void flight_free(struct flight *flight);
 static bool get(struct flight *flight, struct status *status);
 static void got(void *argument, const struct status *status, grpc_byte_buffer *reply);
+static bool means_same(struct bytes a, struct bytes b);
+static uint8_t *encoded_again(struct bytes result, size_t *length);
 static bool find_named(struct flight *flight, struct status *status);
 static bool collect_named(struct flight *flight, struct status *status);
 static bool add_named(struct flight *flight, const REAPI(Digest) * digest, struct status *status);
@@ -178,8 +180,8 @@ static void got(void *argument, const struct status *status, grpc_byte_buffer *r
         size_t length = 0;
         uint8_t *flat = message_flat(reply, &length);
         grpc_byte_buffer_destroy(reply);
-        const bool same = flat != NULL && bytes_equal(bytes_of(flat, length),
-                                                      bytes_of(flight->result, flight->length));
+        const bool same = flat != NULL && means_same(bytes_of(flat, length),
+                                                     bytes_of(flight->result, flight->length));
         free(flat);
         end(flight, same ? ACTION_PRESENT : ACTION_DIFFERS);
     } else if (status->code != STATUS_NOT_FOUND) {
@@ -191,6 +193,40 @@ static void got(void *argument, const struct status *status, grpc_byte_buffer *r
         if (!find_named(flight, &failure))
             end_failed(flight, &failure);
     }
+}
+
+/* Servers may encode again what they store, and set an execution_metadata that says nothing. */
+static bool means_same(struct bytes a, struct bytes b)
+{
+    size_t lengths[2] = {0};
+    uint8_t *const plain[2] = {encoded_again(a, &lengths[0]), encoded_again(b, &lengths[1])};
+    const bool same = plain[0] != NULL && plain[1] != NULL &&
+                      bytes_equal(bytes_of(plain[0], lengths[0]), bytes_of(plain[1], lengths[1]));
+    free(plain[0]);
+    free(plain[1]);
+    return same;
+}
+
+/* Freed with free(); NULL when it is no ActionResult. */
+static uint8_t *encoded_again(struct bytes result, size_t *length)
+{
+    REAPI(ActionResult) *message = build__bazel__remote__execution__v2__action_result__unpack(
+        NULL, result.length, result.data);
+    if (message == NULL)
+        return NULL;
+    REAPI(ExecutedActionMetadata)
+    nothing = BUILD__BAZEL__REMOTE__EXECUTION__V2__EXECUTED_ACTION_METADATA__INIT;
+    const bool had_metadata = message->execution_metadata != NULL;
+    if (!had_metadata)
+        message->execution_metadata = &nothing;
+    *length = protobuf_c_message_get_packed_size(&message->base);
+    uint8_t *again = malloc(*length + 1);
+    if (again != NULL)
+        protobuf_c_message_pack(&message->base, again);
+    if (!had_metadata)
+        message->execution_metadata = NULL;
+    build__bazel__remote__execution__v2__action_result__free_unpacked(message, NULL);
+    return again;
 }
 
 static bool find_named(struct flight *flight, struct status *status)
