@@ -94,7 +94,8 @@ static const char help[] =
     "--tree\n"
     "                         HASH/SIZE, or --all that a varve server has, --action-results too. "
     "--compare:\n"
-    "                         tells how the two differ\n"
+    "                         tells how the two differ. --to-token-file and --to-login-file are "
+    "for the other\n"
     "  fsck DATA              reads everything in the data directory of a server that is stopped, "
     "and tells\n"
     "                         what is damaged; changes nothing. --list: what is stored; --export "
@@ -162,6 +163,8 @@ enum option_value {
     OPTION_JOBS,
     OPTION_REBUILD_INDEX,
     OPTION_TO,
+    OPTION_TO_TOKEN_FILE,
+    OPTION_TO_LOGIN_FILE,
     OPTION_ALL,
     OPTION_TREE,
     OPTION_ACTION_RESULTS,
@@ -195,6 +198,8 @@ static const struct option options[] = {
     {"jobs", required_argument, NULL, OPTION_JOBS},
     {"recursive", no_argument, NULL, 'r'},
     {"to", required_argument, NULL, OPTION_TO},
+    {"to-token-file", required_argument, NULL, OPTION_TO_TOKEN_FILE},
+    {"to-login-file", required_argument, NULL, OPTION_TO_LOGIN_FILE},
     {"all", no_argument, NULL, OPTION_ALL},
     {"tree", required_argument, NULL, OPTION_TREE},
     {"action-results", no_argument, NULL, OPTION_ACTION_RESULTS},
@@ -345,6 +350,12 @@ static bool parse_option(struct cli *cli, int value, const char *text)
     case OPTION_TO:
         cli->to = text;
         return true;
+    case OPTION_TO_TOKEN_FILE:
+        cli->to_token_file = text;
+        return true;
+    case OPTION_TO_LOGIN_FILE:
+        cli->to_login_file = text;
+        return true;
     case OPTION_ALL:
         cli->all = true;
         return true;
@@ -471,7 +482,8 @@ static unsigned specials_given(const struct cli *cli)
            ((cli->tree_options & TREE_ESCAPE_NAMES) != 0 ? SPECIAL_ESCAPE_NAMES : 0U) |
            (tree != 0 ? SPECIAL_TREE : 0U) | (cli->jobs > 0 ? SPECIAL_JOBS : 0U) |
            (cli->recursive ? SPECIAL_RECURSIVE : 0U) |
-           (cli->to != NULL || cli->all || cli->tree != NULL || cli->action_results || cli->compare
+           (cli->to != NULL || cli->to_token_file != NULL || cli->to_login_file != NULL ||
+                    cli->all || cli->tree != NULL || cli->action_results || cli->compare
                 ? SPECIAL_REPLICATE
                 : 0U) |
            (cli->rebuild_index || cli->list || cli->export_digest != NULL ||

@@ -40,8 +40,9 @@ struct cli {
     bool recursive;           /* ls */
     bool rebuild_index, list; /* fsck */
     /* replicate */
-    const char *to;   /* the destination */
-    const char *tree; /* NULL: not asked for */
+    const char *to;                            /* the destination */
+    const char *to_token_file, *to_login_file; /* NULL: none, also none of the environment */
+    const char *tree;                          /* NULL: not asked for */
     bool all, action_results, compare;
     const char *export_digest, *export_directory; /* fsck; NULL: not asked for */
     char **arguments;                             /* borrowed from argv; of the command */

@@ -7,6 +7,7 @@
 #include "client/cli.h"
 #include "client/cli_progress.h"
 #include "client/copier.h"
+#include "client/credentials.h"
 #include "client/json.h"
 #include "client/replication_service.h"
 #include "client/tree_blobs.h"
@@ -173,7 +174,17 @@ static bool open_both(struct cli *cli,
     struct client_options options = client_options_default();
     options.instance_name = cli->instance;
     options.call_timeout_ns = cli->timeout_ns;
-    if (!client_connect(cli->to, &options, destination, status)) {
+    options.tls = cli->tls;
+    options.tls.server_name = NULL; /* that of the source */
+    /* What is shown to one server is not shown to another unless it is said. */
+    char *authorization = NULL;
+    if ((cli->to_token_file != NULL || cli->to_login_file != NULL) &&
+        !credentials_read(cli->to_token_file, cli->to_login_file, &authorization, status))
+        return false;
+    options.authorization = authorization;
+    const bool connected = client_connect(cli->to, &options, destination, status);
+    credentials_free(authorization);
+    if (!connected) {
         status_prefix(status, "--to");
         return false;
     }
