@@ -62,6 +62,7 @@ CRASH_DRIVER := $(BUILD)/tests/crash/driver
 CRASH_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/crash/*.c))
 BENCH_SOURCES := $(wildcard bench/*.c)
 BENCHES := $(BENCH_SOURCES:bench/%.c=$(BUILD)/bench/%)
+BENCH_HELPERS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard bench/support/*.c))
 FUZZ_SOURCES := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZERS := $(FUZZ_SOURCES:tests/fuzz/%.c=build/fuzz/%)
 
@@ -230,7 +231,12 @@ $(BUILD)/tests/test_model: $(MODEL_OBJECTS) $(TEST_HELPERS) $(ARCHIVES)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LDFLAGS) $(MODEL_WRAPPED:%=-Wl,--wrap=%) -o $@ $^ $(LIBS) -lcheck -lsubunit -lrt -lm
 
-$(BUILD)/bench/%: $(BUILD)/bench/%.o $(ARCHIVES)
+$(BUILD)/bench/libbench.a: $(BENCH_HELPERS)
+	@rm -f $@
+	$(call say,AR $@)
+	$(Q)ar rcs $@ $^
+
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/bench/libbench.a $(ARCHIVES)
 	$(call say,LINK $@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
@@ -273,8 +279,8 @@ build/fuzz/fuzz_%: build/fuzz/objects/tests/fuzz/fuzz_%.o build/fuzz/libfuzzed.a
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
 # ---- lint
-C_SOURCES := $(sort $(wildcard $(FOLDERS:%=%/*.c) tests/*.c tests/*/*.c bench/*.c))
-C_HEADERS := $(sort $(wildcard $(FOLDERS:%=%/*.h) tests/*.h tests/*/*.h bench/*.h))
+C_SOURCES := $(sort $(wildcard $(FOLDERS:%=%/*.c) tests/*.c tests/*/*.c bench/*.c bench/*/*.c))
+C_HEADERS := $(sort $(wildcard $(FOLDERS:%=%/*.h) tests/*.h tests/*/*.h bench/*.h bench/*/*.h))
 SCRIPTS := $(shell grep -rlIE '^\#!.*[/ ](ba)?sh' .ci deploy tests bench 2>/dev/null | sort)
 FILES ?= $(C_SOURCES) $(C_HEADERS)
 TIDIED := $(C_SOURCES:%=build/tidy/%.stamp)
