@@ -249,6 +249,8 @@ static void done(void *argument, const struct status *status, grpc_byte_buffer *
     else
         end = *fetch_failure(fetcher, status);
     settle(range, &end);
+    if (range->lie.code == STATUS_DATA_LOSS && fetcher->config.lied != NULL)
+        fetcher->config.lied(fetcher->config.lied_argument, &range->lie);
     free(range);
     fetcher_pump(fetcher);
 }

@@ -57,6 +57,9 @@ struct fetcher_config {
     struct metrics *metrics;
     size_t batches_max, streams_max; /* in flight; 1 or more */
     int64_t silence_ns;
+    /* NULL, or told of a lie that is about no want: a call with it ends its own wants alone. */
+    void (*lied)(void *argument, const struct status *why);
+    void *lied_argument;
 };
 
 struct fetcher;

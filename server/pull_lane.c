@@ -106,8 +106,8 @@ static void take_page(struct pull_lane *lane, struct feed_page *page)
         feed_page_free(page);
         return;
     }
-    note_progress(lane, page);
     const uint64_t after_seq = lane->after_seq;
+    note_progress(lane, page);
     struct pull_page *const made = pull_page_new(lane, after_seq, page);
     if (made == NULL) {
         feed_page_free(page);

@@ -38,6 +38,7 @@ static void rest(struct puller *puller);
 static void tick(struct timer *timer);
 static void save_cursor(struct puller *puller);
 static void stop_in_loop(struct event *event);
+static void fetch_lied(void *argument, const struct status *why);
 static const char *address_of(const struct puller *puller, struct log_text *text);
 
 bool puller_start(const struct puller_config *config, struct puller **puller, struct status *status)
@@ -74,6 +75,8 @@ bool puller_start(const struct puller_config *config, struct puller **puller, st
         .batches_max = BATCHES_MAX,
         .streams_max = STREAMS_MAX,
         .silence_ns = silence_ns,
+        .lied = fetch_lied,
+        .lied_argument = made,
     };
     if (!fetcher_new(&fetcher, &made->fetcher, status))
         goto fail;
@@ -270,6 +273,13 @@ void puller_lie(struct puller *puller, const struct digest *digest, const char *
     puller->last_error = (struct status){0};
     status_fail(&puller->last_error, STATUS_DATA_LOSS, "%s", reason);
     drain(puller, puller->config.lie_pause_ns);
+}
+
+static void fetch_lied(void *argument, const struct status *why)
+{
+    struct puller *const puller = argument;
+    puller_lie(puller, NULL, why->message);
+    puller_check_drained(puller);
 }
 
 void puller_begin_anew(struct puller *puller, struct pull_lane *lane, const struct status *why)
