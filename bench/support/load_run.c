@@ -130,9 +130,8 @@ static int64_t intended_ns(const struct run *run, uint64_t call)
 }
 
 /* Is there another call for this slot now? If not it is idle or has ended. */
-static bool slot_may_start_locked(struct slot *slot) REQUIRES(slot->run->lock)
+static bool slot_may_start_locked(struct run *run, struct slot *slot) REQUIRES(run->lock)
 {
-    struct run *run = slot->run;
     bool another = !run->stopping;
     slot->start_ns = clock_monotonic_ns(clock_real());
     if (another && run->phase == PHASE_FILL_BLOBS) {
@@ -161,7 +160,7 @@ static void slot_next(struct slot *slot)
 {
     struct run *run = slot->run;
     lock_acquire(&run->lock);
-    const bool another = slot_may_start_locked(slot);
+    const bool another = slot_may_start_locked(run, slot);
     lock_release(&run->lock);
     if (!another)
         return;
