@@ -153,13 +153,14 @@ enum cli_exit cli_status(struct cli *cli)
     return CLI_EXIT_OK;
 }
 
-/* NULL where an older server knows nothing of peers. */
+/* NULL where an older server knows nothing of peers, or who asks may not know. */
 static bool get_peers(const struct cli *cli,
                       Varve__V1__PeersResponse **peers,
                       struct status *status)
 {
     struct status failure = {0};
-    if (replication_peers(cli->client, peers, &failure) || failure.code == STATUS_UNIMPLEMENTED)
+    if (replication_peers(cli->client, peers, &failure) || failure.code == STATUS_UNIMPLEMENTED ||
+        failure.code == STATUS_PERMISSION_DENIED)
         return true;
     *status = failure;
     return false;
