@@ -562,6 +562,35 @@ size_t copies_followers(struct copies *copies, struct follower *followers, size_
 
 /* ---- how it is */
 
+void copies_render(struct copies *copies, struct metrics_text *text)
+{
+    struct follower *const followers = calloc(LIMIT_FOLLOWERS, sizeof(*followers));
+    if (followers == NULL)
+        return; /* next time, then */
+    const size_t count = copies_followers(copies, followers, LIMIT_FOLLOWERS);
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    metrics_text_printf(text, "# HELP varve_follower_lag_records Records of this node's log that "
+                              "the follower has not told to be durable there.\n"
+                              "# TYPE varve_follower_lag_records gauge\n");
+    for (size_t i = 0; i < count; i++) {
+        for (enum lane lane = LANE_SMALL; followers[i].counts && lane < LANE_COUNT; lane++)
+            metrics_text_printf(
+                text,
+                "varve_follower_lag_records{follower=\"%016" PRIx64 "\",lane=\"%s\"} %" PRIu64 "\n",
+                followers[i].uid, lane_name(lane), followers[i].behind_records[lane]);
+    }
+    metrics_text_printf(text, "# HELP varve_follower_seen_seconds Since the follower was heard of "
+                              "last.\n"
+                              "# TYPE varve_follower_seen_seconds gauge\n");
+    for (size_t i = 0; i < count; i++) {
+        if (followers[i].counts)
+            metrics_text_printf(
+                text, "varve_follower_seen_seconds{follower=\"%016" PRIx64 "\"} %.3f\n",
+                followers[i].uid, (double)(now_ns - followers[i].seen_ns) / (double)NS_PER_S);
+    }
+    free(followers);
+}
+
 void copies_state(struct copies *copies, struct copies_state *state)
 {
     lock_acquire(&copies->lock);

@@ -96,6 +96,9 @@ size_t copies_followers(struct copies *copies, struct follower *followers, size_
 
 /* ---- how it is */
 
+/* Series of each follower that counts, for /metrics. */
+void copies_render(struct copies *copies, struct metrics_text *text);
+
 struct copies_state {
     unsigned wanted;
     bool degraded;

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "durability/copies.h"
 #include "proto/resource_name.h"
 #include "server/address.h"
 #include "store/store.h"
@@ -173,6 +174,31 @@ static const struct option options[] = {
      .default_value = "group",
      .choices = "group",
      .help = "When a write is answered. group: once it is on disk; writes share syncs."},
+    {.name = "ack-copies",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(ack_copies),
+     .default_value = "0",
+     .maximum = COPIES_WANTED_MAX,
+     .help =
+         "Nodes that follow this one and must have a write on disk, too, before it is answered."},
+    {.name = "ack-copies-timeout",
+     .operand = "TIME",
+     .type = OPTION_DURATION,
+     .offset = FIELD(ack_copies_timeout_ns),
+     .default_value = "10s",
+     .minimum = 10 * NS_PER_MS,
+     .maximum = SECONDS(3600),
+     .help = "How long a write waits for that."},
+    {.name = "ack-copies-else",
+     .operand = "WHAT",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(ack_copies_else),
+     .default_value = "refuse",
+     .choices = "refuse|degrade",
+     .help =
+         "What then. refuse: UNAVAILABLE, though it is stored here. degrade: it is answered, and "
+         "so are all others without a wait, until enough nodes have caught up."},
     {.name = "capacity",
      .operand = "SIZE",
      .type = OPTION_DISK,
@@ -427,6 +453,7 @@ void config_free(struct config *config)
     free(config->data);
     free(config->http_listen);
     free(config->durability);
+    free(config->ack_copies_else);
     free(config->access);
     free(config->allow_anonymous);
     free(config->tls_cert);

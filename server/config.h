@@ -42,7 +42,10 @@ struct config {
     struct config_list http_keys;   /* instances that are stores of keys and values */
     uint64_t http_connections;
     int64_t http_idle_ns;
-    char *durability; /* "group": an answer of OK means on disk */
+    char *durability;    /* "group": an answer of OK means on disk */
+    uint64_t ack_copies; /* other nodes that must have it, too; 0: none */
+    int64_t ack_copies_timeout_ns;
+    char *ack_copies_else; /* "refuse" or "degrade" */
     struct disk_share capacity;
     struct disk_share reserve;
     int64_t vouch_ns;

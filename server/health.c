@@ -13,6 +13,7 @@ struct health {
     struct lock lock;
     enum server_state state;               /* guarded by lock */
     char reason[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock */
+    char note[STATUS_MESSAGE_BYTES_MAX];   /* guarded by lock */
     struct health_watcher *watchers;       /* guarded by lock; borrowed */
 };
 
@@ -58,12 +59,20 @@ void health_set(struct health *health, enum server_state state, const char *reas
     lock_release(&health->lock);
 }
 
+void health_set_note(struct health *health, const char *note)
+{
+    lock_acquire(&health->lock);
+    snprintf(health->note, sizeof(health->note), "%s", note);
+    lock_release(&health->lock);
+}
+
 enum server_state health_state(struct health *health, char *reason)
 {
     lock_acquire(&health->lock);
     const enum server_state state = health->state;
     if (reason != NULL)
-        memcpy(reason, health->reason, sizeof(health->reason));
+        memcpy(reason, state == SERVER_SERVING ? health->note : health->reason,
+               sizeof(health->reason));
     lock_release(&health->lock);
     return state;
 }

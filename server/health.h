@@ -34,6 +34,8 @@ void health_free(struct health *health); /* asserts that nobody watches */
  * ignored. Any thread.
  */
 void health_set(struct health *health, enum server_state state, const char *reason);
+/* What a person should know as long as it serves; "": nothing. Shown as the reason then. */
+void health_set_note(struct health *health, const char *note);
 /* reason (may be NULL): STATUS_MESSAGE_BYTES_MAX bytes. */
 enum server_state health_state(struct health *health, char *reason);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lock.h"
 #include "server/address.h"
 #include "server/health.h"
 #include "server/rpc_metrics.h"
@@ -18,6 +19,10 @@ struct http {
     struct http_config config; /* but for listen */
     int port;
     struct MHD_Daemon *daemon; /* owned */
+
+    struct lock series_lock;
+    void (*render)(void *argument, struct metrics_text *text); /* guarded by series_lock */
+    void *render_argument;                                     /* guarded by series_lock */
 };
 
 static enum MHD_Result answer(void *argument,
@@ -37,6 +42,7 @@ bool http_start(const struct http_config *config, struct http **http, struct sta
         return status_fail_errno(status, ENOMEM, "HTTP");
     made->config = *config;
     made->config.listen = NULL;
+    lock_init(&made->series_lock, LOCK_RANK_SERVER);
     if (!address_listen(config->listen, BACKLOG, &listening, &made->port, status))
         goto fail;
     made->daemon = MHD_start_daemon(
@@ -53,8 +59,21 @@ bool http_start(const struct http_config *config, struct http **http, struct sta
     return true;
 
 fail:
+    lock_destroy(&made->series_lock);
     free(made);
     return false;
+}
+
+void http_set_series(struct http *http,
+                     void (*render)(void *argument, struct metrics_text *text),
+                     void *argument)
+{
+    if (http == NULL)
+        return;
+    lock_acquire(&http->series_lock);
+    http->render = render;
+    http->render_argument = argument;
+    lock_release(&http->series_lock);
 }
 
 void http_stop(struct http *http)
@@ -62,6 +81,7 @@ void http_stop(struct http *http)
     if (http == NULL)
         return;
     MHD_stop_daemon(http->daemon); /* closes the listening socket */
+    lock_destroy(&http->series_lock);
     free(http);
 }
 
@@ -157,6 +177,10 @@ static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *
     struct metrics_text text = {0};
     metrics_render(http->config.metrics, &text);
     rpc_metrics_render(http->config.rpc_metrics, &text);
+    lock_acquire(&http->series_lock);
+    if (http->render != NULL)
+        http->render(http->render_argument, &text);
+    lock_release(&http->series_lock);
     if (text.failed || text.data == NULL) {
         metrics_text_free(&text);
         return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "no memory\n");

@@ -26,6 +26,10 @@ MUST_CHECK bool http_start(const struct http_config *config,
                            struct http **http,
                            struct status *status);
 void http_stop(struct http *http);
+/* Further series at /metrics, until it is called with NULL; no earlier render goes on then. */
+void http_set_series(struct http *http,
+                     void (*render)(void *argument, struct metrics_text *text),
+                     void *argument);
 int http_port(const struct http *http);
 
 #endif

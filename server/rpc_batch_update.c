@@ -62,7 +62,7 @@ struct state {
     struct status failure; /* the first of a commit; whoever claimed it wrote it */
 };
 
-enum verdict { VERDICT_SETTLED, VERDICT_WRITE };
+enum verdict { VERDICT_SETTLED, VERDICT_THERE, VERDICT_WRITE };
 
 static bool start(struct call *call,
                   struct state *state,
@@ -92,6 +92,7 @@ static struct write *add_write(struct state *state,
                                const struct digest *digest,
                                struct outcome *outcome);
 static void settle(struct state *state, struct outcome *outcome, const struct status *status);
+static void await_copies(struct state *state, struct write *write, const struct digest *digest);
 static void queue_small(struct state *state,
                         struct write *write,
                         const struct digest *digest,
@@ -158,14 +159,17 @@ static void prepare(struct call *call, void *state_memory)
         struct digest digest;
         struct bytes_list data = {0};
         struct status status = {0};
-        if (judge(state, entry, &digest, &data, &status) == VERDICT_SETTLED) {
+        const enum verdict verdict = judge(state, entry, &digest, &data, &status);
+        if (verdict == VERDICT_SETTLED) {
             settle(state, outcome, &status);
             continue;
         }
         struct write *const write = add_write(state, &digest, outcome);
         if (write == NULL)
             continue;
-        if ((uint64_t)digest.size_bytes <= LIMIT_SMALL_BLOB_BYTES)
+        if (verdict == VERDICT_THERE)
+            await_copies(state, write, &digest);
+        else if ((uint64_t)digest.size_bytes <= LIMIT_SMALL_BLOB_BYTES)
             queue_small(state, write, &digest, data);
         else if (!begin_large(state, write, &digest, data))
             return;
@@ -174,8 +178,8 @@ static void prepare(struct call *call, void *state_memory)
 }
 
 /*
- * SETTLED: *status says how, OK when the blob is there already (then its data is not looked at:
- * what is stored is right).
+ * SETTLED: *status says how.
+ * THERE: its data is not looked at, since what is stored is right.
  * WRITE: *data are the bytes of *digest; those of the large lane are still to be hashed.
  */
 static enum verdict judge(struct state *state,
@@ -184,9 +188,10 @@ static enum verdict judge(struct state *state,
                           struct bytes_list *data,
                           struct status *status)
 {
-    if (!check_entry(state, entry, digest, status) ||
-        store_has_blob(call_server(state->call)->store, digest))
+    if (!check_entry(state, entry, digest, status))
         return VERDICT_SETTLED;
+    if (store_has_blob(call_server(state->call)->store, digest))
+        return VERDICT_THERE;
     const bool ok = entry->compressor == COMPRESSOR_ZSTD
                         ? decode(state, entry, digest, data, status)
                         : list_of_span(state, entry->data, data, status);
@@ -316,6 +321,19 @@ static void settle(struct state *state, struct outcome *outcome, const struct st
         arena_copy_string(call_arena(state->call), bytes_of_string(status->message));
     if (text != NULL)
         outcome->text = text;
+}
+
+/* It may not be on as many other nodes yet as it should. */
+static void await_copies(struct state *state, struct write *write, const struct digest *digest)
+{
+    const struct status there = {0};
+    struct copies *const copies = durability_copies(call_server(state->call)->durability);
+    atomic_fetch_add(&state->outstanding, 1);
+    if (copies_await_blob(copies, digest, &write->commit.ack))
+        return;
+    settle(state, write->outcome, &there);
+    const bool last = take_last(state);
+    ASSERT(!last); /* this thread's own share is outstanding */
 }
 
 /* ---- blobs of the small lane */

@@ -85,6 +85,9 @@ static void commit_done(struct ack *ack, const struct status *result);
 static void committed(struct call *call, void *state);
 
 static bool is_there(struct write_state *write);
+static void was_there(struct write_state *write);
+static void copies_awaited(struct ack *ack, const struct status *result);
+static void await_ended(struct call *call, void *state);
 static void answer_early(struct write_state *write);
 static void answer(struct write_state *write, int64_t committed_size);
 static void fail(struct write_state *write,
@@ -183,7 +186,7 @@ static void on_half_close(struct call *call, void *state)
     if (!write->begun) {
         status_fail(&status, STATUS_INVALID_ARGUMENT, "a write without any message");
     } else if (is_there(write)) {
-        answer_early(write);
+        was_there(write);
         return;
     } else {
         char text[DIGEST_TEXT_BYTES_MAX];
@@ -208,7 +211,7 @@ static void go_on(struct call *call, void *state)
         status_fail(&status, STATUS_CANCELLED, "the client has cancelled the upload");
         fail(write, UPLOAD_KEEP, &status);
     } else if (is_there(write)) {
-        answer_early(write);
+        was_there(write);
     } else if (is_whole_in_one_message(write)) {
         finish_whole(write);
     } else if (!write->opened && !open_upload(write, &status)) {
@@ -456,6 +459,32 @@ static void committed(struct call *call, void *state)
 static bool is_there(struct write_state *write)
 {
     return store_has_blob(call_server(write->call)->store, &write->name.digest);
+}
+
+/* What is there may not be on as many other nodes yet as it should. */
+static void was_there(struct write_state *write)
+{
+    struct durability *const durability = call_server(write->call)->durability;
+    write->request.ack.done = copies_awaited;
+    if (!copies_await_blob(durability_copies(durability), &write->name.digest, &write->request.ack))
+        answer_early(write);
+}
+
+static void copies_awaited(struct ack *ack, const struct status *result)
+{
+    struct write_state *const write = CONTAINER_OF(ack, struct write_state, request.ack);
+    write->result = *result;
+    call_resume(write->call, await_ended);
+}
+
+static void await_ended(struct call *call, void *state)
+{
+    struct write_state *const write = state;
+    (void)call;
+    if (write->result.code == STATUS_OK)
+        answer_early(write);
+    else
+        fail(write, UPLOAD_KEEP, &write->result);
 }
 
 static void answer_early(struct write_state *write)

@@ -205,6 +205,13 @@ static bool open_parts(struct server *server, struct status *status)
                       &server->budget, status);
 }
 
+/* On the thread of HTTP. */
+static void render_followers(void *argument, struct metrics_text *text)
+{
+    struct server *const server = argument;
+    copies_render(durability_copies(server->durability), text);
+}
+
 /* A lane has failed for good. From the committer. */
 static void writes_have_failed(void *argument, enum lane lane, const struct status *why)
 {
@@ -231,6 +238,14 @@ static bool open_store(struct server *server, struct status *status)
     if (!durability_open(&store, writes_have_failed, server, &server->durability, &report, status))
         return false;
     server->store = durability_store(server->durability);
+    const struct copies_config copies = {
+        .wanted = (unsigned)config->ack_copies,
+        .timeout_ns = config->ack_copies_timeout_ns,
+        .otherwise =
+            strcmp(config->ack_copies_else, "degrade") == 0 ? COPIES_DEGRADE : COPIES_REFUSE,
+    };
+    copies_configure(durability_copies(server->durability), &copies);
+    http_set_series(server->private->http, render_followers, server);
     return upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns,
                             &server->uploads, status) &&
            feed_waits_new(durability_copies(server->durability), server->clock, server->metrics,
@@ -373,6 +388,7 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
 static void look_at_threads(struct server *server, struct progress *progress, int64_t now_ns);
 static void tell_status(struct server *server);
 static void reload_files(struct server *server, bool asked);
+static void note_copies(struct server *server);
 static void give_memory_back_when_idle(struct server *server,
                                        struct maintenance *maintenance,
                                        int64_t now_ns);
@@ -410,6 +426,7 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
     upload_table_step(server->uploads);
     feed_waits_step(server->feed_waits);
     copies_step(durability_copies(server->durability));
+    note_copies(server);
     front_make_room(server->private->front,
                     metrics_get(server->metrics, METRIC_BUDGET_WAITING) > 0 ||
                         zstd_budget_is_scarce(upload_table_zstd_budget(server->uploads)));
@@ -474,6 +491,19 @@ static void tell_status(struct server *server)
     notify_status(&server->private->notify, line);
 }
 
+static void note_copies(struct server *server)
+{
+    struct copies_state copies;
+    char note[STATUS_MESSAGE_BYTES_MAX] = "";
+    copies_state(durability_copies(server->durability), &copies);
+    if (copies.degraded)
+        snprintf(note, sizeof(note),
+                 "writes are answered without the %u copies that ack-copies asks for; %zu nodes "
+                 "follow this one",
+                 copies.wanted, copies.counting);
+    health_set_note(server->health, note);
+}
+
 static void give_memory_back_when_idle(struct server *server,
                                        struct maintenance *maintenance,
                                        int64_t now_ns)
@@ -517,8 +547,8 @@ void server_stop(struct server *server)
     health_set(server->health, SERVER_DRAINING, "");
     notify_stopping(&server->private->notify, server->config->drain_ns + close_ns);
     log_event(LOG_LEVEL_INFO, "draining", "calls=%zu", front_live(server->private->front));
-    copies_stop(durability_copies(server->durability),
-                server->config->drain_ns < copies_grace_ns ? server->config->drain_ns
+    copies_stop(durability_copies(server->durability), server->config->drain_ns < copies_grace_ns
+                                                           ? server->config->drain_ns
                                                            : copies_grace_ns);
     feed_waits_stop(server->feed_waits);
     front_drain(server->private->front, server->config->drain_ns);
@@ -550,6 +580,7 @@ static void close_parts(struct server *server)
     if (private->grpc_ready)
         grpc_shutdown_blocking();
 
+    http_set_series(private->http, NULL, NULL);
     upload_table_free(server->uploads);
     feed_waits_free(server->feed_waits);
     durability_close(server->durability);

@@ -16,7 +16,6 @@ enum { RIG_BUFFERS = 64 };
 static void remember_failure(void *argument, enum lane lane, const struct status *why);
 static void make_parents(struct io *io, const char *path);
 static void put_done(struct ack *ack, const struct status *result);
-static void put_init(struct store_put *put);
 
 void store_rig_start(struct store_rig *rig, enum store_rig_disk disk)
 {
@@ -146,7 +145,7 @@ bool store_put_start(struct store_rig *rig,
                      struct bytes data,
                      struct status *status)
 {
-    put_init(put);
+    store_put_init(put);
     digest_of_bytes(DIGEST_FUNCTION_SHA256, data, &put->digest);
     struct store *store = durability_store(rig->durability);
     struct record *record = &put->record;
@@ -179,7 +178,7 @@ void store_put_start_action(struct store_rig *rig,
                             const char *instance,
                             struct bytes result)
 {
-    put_init(put);
+    store_put_init(put);
     put->digest = *action;
     const struct action_record fields = {.written_wall_ns = 1,
                                          .node_uid = 2,
@@ -206,12 +205,23 @@ void store_put_start_record(struct store_rig *rig,
                             struct record *record,
                             enum lane lane)
 {
-    put_init(put);
+    store_put_init(put);
     put->request.record = record;
     commit_submit(durability_commit(rig->durability, lane), &put->request);
 }
 
-static void put_init(struct store_put *put)
+void store_put_start_local(struct store_rig *rig,
+                           struct store_put *put,
+                           struct record *record,
+                           enum lane lane)
+{
+    store_put_init(put);
+    put->request.record = record;
+    put->request.local = true;
+    commit_submit(durability_commit(rig->durability, lane), &put->request);
+}
+
+void store_put_init(struct store_put *put)
 {
     memset(put, 0, sizeof(*put));
     lock_init(&put->lock, LOCK_RANK_LEAF);

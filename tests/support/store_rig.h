@@ -71,6 +71,8 @@ struct store_put {
     struct status result; /* guarded by lock */
 };
 
+/* For a test that submits request itself; store_put_finish() waits for its ack. */
+void store_put_init(struct store_put *put);
 /* Starts a put; false when the blob could not even be written (status). data is borrowed until it is done. */
 bool store_put_start(struct store_rig *rig,
                      struct store_put *put,
@@ -86,6 +88,11 @@ void store_put_start_record(struct store_rig *rig,
                             struct store_put *put,
                             struct record *record,
                             enum lane lane);
+/* The same, marked as come from a peer. */
+void store_put_start_local(struct store_rig *rig,
+                           struct store_put *put,
+                           struct record *record,
+                           enum lane lane);
 /* Waits; true if it was acknowledged with OK. */
 bool store_put_finish(struct store_put *put, struct status *status);
 
