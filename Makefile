@@ -287,10 +287,10 @@ TIDIED := $(C_SOURCES:%=build/tidy/%.stamp)
 HEADERS_ALONE := $(C_HEADERS:%=build/tidy/%.stamp)
 CLANG_FLAGS := $(COMMON) -DFAILPOINTS
 
-.PHONY: lint lint-format lint-tidy lint-scripts lint-includes lint-docs lint-words
+.PHONY: lint lint-format lint-tidy lint-scripts lint-includes lint-docs lint-deploy lint-words
 lint:
 	@$(call packages,build test lint)
-	@+$(MAKE) --no-print-directory -k $(parallel) lint-format lint-tidy lint-scripts lint-includes lint-docs lint-words
+	@+$(MAKE) --no-print-directory -k $(parallel) lint-format lint-tidy lint-scripts lint-includes lint-docs lint-deploy lint-words
 
 lint-format:
 	@mkdir -p build/tidy
@@ -320,6 +320,9 @@ lint-includes:
 
 lint-docs:
 	@.ci/check-docs
+
+lint-deploy:
+	@.ci/check-deploy || [ $$? = 77 ]
 
 lint-words:
 	@! grep -nE '\<(strcpy|strcat|sprintf|vsprintf|strtok|strerror|localtime|gmtime|asctime|ctime|atoi|atol|rand)\(' $(filter-out tests/%,$(C_SOURCES) $(C_HEADERS))

@@ -194,6 +194,8 @@
     X(TLS_EXPIRY, "varve_tls_certificate_expiry_timestamp_seconds", "", GAUGE,                     \
       "When the server's certificate expires, in seconds since 1970; 0 without TLS.")              \
     X(CONNECTIONS, "varve_connections", "", GAUGE, "Connections open, gRPC and HTTP.")             \
+    X(START_TIME, "varve_start_time_seconds", "", GAUGE,                                           \
+      "When the process started, in seconds since 1970.")                                          \
     X(STUCK, "varve_stuck", "", GAUGE, "1 while threads make no progress with what waits.")        \
     X(CONNECTIONS_SHED, "varve_connections_shed_total", "", COUNTER,                               \
       "Connections closed at once: too many, or descriptors ran out.")
