@@ -107,6 +107,13 @@
 /* Likewise a lane of the store: the kernel itself gives a disk 30 s, several times. */
 #define LIMIT_STUCK_DISK_NS (180 * INT64_C(1000000000))
 
+/*
+ * What HTTP requests hold in memory whose length or name is not known before their end, all together; and, beyond
+ * it and for larger ones, in files.
+ */
+#define LIMIT_HTTP_MEMORY_BYTES (256 * MIB)
+#define LIMIT_HTTP_SPOOL_BYTES (16 * GIB)
+
 /* Unfinished uploads kept for resumption; the oldest idle one gives way. */
 #define LIMIT_UPLOADS 16384
 

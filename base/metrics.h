@@ -193,6 +193,18 @@
       "How often the files of TLS were read again, by outcome.")                                   \
     X(TLS_EXPIRY, "varve_tls_certificate_expiry_timestamp_seconds", "", GAUGE,                     \
       "When the server's certificate expires, in seconds since 1970; 0 without TLS.")              \
+    X(HTTP_OK, "varve_http_requests_total", "result=\"ok\"", COUNTER,                              \
+      "Requests to the cache over HTTP, by outcome.")                                              \
+    X(HTTP_MISSES, "varve_http_requests_total", "result=\"miss\"", COUNTER,                        \
+      "Requests to the cache over HTTP, by outcome.")                                              \
+    X(HTTP_REFUSED, "varve_http_requests_total", "result=\"refused\"", COUNTER,                    \
+      "Requests to the cache over HTTP, by outcome.")                                              \
+    X(HTTP_FAILED, "varve_http_requests_total", "result=\"failed\"", COUNTER,                      \
+      "Requests to the cache over HTTP, by outcome.")                                              \
+    X(HTTP_RECEIVED, "varve_http_bytes_total", "direction=\"received\"", COUNTER,                  \
+      "Bytes of bodies of the cache over HTTP.")                                                   \
+    X(HTTP_SENT, "varve_http_bytes_total", "direction=\"sent\"", COUNTER,                          \
+      "Bytes of bodies of the cache over HTTP.")                                                   \
     X(CONNECTIONS, "varve_connections", "", GAUGE, "Connections open, gRPC and HTTP.")             \
     X(START_TIME, "varve_start_time_seconds", "", GAUGE,                                           \
       "When the process started, in seconds since 1970.")                                          \

@@ -1,28 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/lock.h"
+#include "base/log.h"
 #include "server/address.h"
 #include "server/health.h"
+#include "server/http_cache.h"
+#include "server/http_tls.h"
 #include "server/rpc_metrics.h"
 
-enum { CONNECTIONS_MAX = 64, IDLE_SECONDS_MAX = 15, BACKLOG = 64, CONNECTION_MEMORY_BYTES = 16384 };
+enum {
+    CONNECTIONS_MAX = 64,
+    IDLE_SECONDS_MAX = 15,
+    BACKLOG = 1024, /* clients open a hundred at once and do not try again */
+    CONNECTION_MEMORY_BYTES = 65536,
+    THREADS = 4,
+    OPTIONS_MAX = 16,
+    RETRY_AFTER_S = 2,
+};
+static const int64_t stop_pause_ns = 5 * NS_PER_MS;
 
 struct http {
     struct http_config config; /* but for listen */
     int port;
     struct MHD_Daemon *daemon; /* owned */
+    struct server *_Atomic server;
+    _Atomic bool draining;
+    _Atomic bool stopping;
+    struct http_spools spools;
 
-    struct lock series_lock;
-    void (*render)(void *argument, struct metrics_text *text); /* guarded by series_lock */
-    void *render_argument;                                     /* guarded by series_lock */
+    struct lock lock;
+    struct http_request *requests; /* guarded by lock: in progress */
+    void (*render)(void *argument, struct metrics_text *text); /* guarded by lock, as render_argument */
+    void *render_argument;
 };
 
 static enum MHD_Result answer(void *argument,
@@ -33,23 +52,62 @@ static enum MHD_Result answer(void *argument,
                               const char *upload_data,
                               size_t *upload_data_size,
                               void **state);
+static void completed(void *argument,
+                      struct MHD_Connection *connection,
+                      void **state,
+                      enum MHD_RequestTerminationCode why);
+static void drop_log_line(void *argument, const char *format, va_list values);
+
+static void add_option(struct MHD_OptionItem *items,
+                       size_t *count,
+                       enum MHD_OPTION option,
+                       intptr_t value,
+                       void *pointer)
+{
+    ASSERT(*count < OPTIONS_MAX - 1);
+    items[(*count)++] =
+        (struct MHD_OptionItem){.option = option, .value = value, .ptr_value = pointer};
+}
 
 bool http_start(const struct http_config *config, struct http **http, struct status *status)
 {
     int listening = -1;
+    struct tls_files *files = NULL;
     struct http *const made = calloc(1, sizeof(*made));
     if (made == NULL)
         return status_fail_errno(status, ENOMEM, "HTTP");
+    lock_init(&made->lock, LOCK_RANK_SERVER);
     made->config = *config;
     made->config.listen = NULL;
-    lock_init(&made->series_lock, LOCK_RANK_SERVER);
     if (!address_listen(config->listen, BACKLOG, &listening, &made->port, status))
         goto fail;
-    made->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, answer, made, MHD_OPTION_LISTEN_SOCKET,
-        listening, MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNECTIONS_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_SECONDS_MAX,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
+
+    struct MHD_OptionItem options[OPTIONS_MAX];
+    size_t count = 0;
+    unsigned int flags =
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    const uint64_t connections =
+        config->connections_max > 0 ? config->connections_max : CONNECTIONS_MAX;
+    const int64_t idle_s = config->idle_ns > 0 ? config->idle_ns / NS_PER_S : IDLE_SECONDS_MAX;
+    add_option(options, &count, MHD_OPTION_LISTEN_SOCKET, listening, NULL);
+    add_option(options, &count, MHD_OPTION_CONNECTION_LIMIT, (intptr_t)connections, NULL);
+    add_option(options, &count, MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(idle_s > 0 ? idle_s : 1),
+               NULL);
+    add_option(options, &count, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL);
+    add_option(options, &count, MHD_OPTION_THREAD_POOL_SIZE, THREADS, NULL);
+    add_option(options, &count, MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)completed, made);
+    if (config->tls != NULL) {
+        http_tls_start(config->tls);
+        files = tls_take(config->tls);
+        flags |= MHD_USE_TLS;
+        add_option(options, &count, MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)http_tls_retrieve);
+        if (files->client_ca != NULL)
+            add_option(options, &count, MHD_OPTION_HTTPS_MEM_TRUST, 0, files->client_ca);
+    }
+    add_option(options, &count, MHD_OPTION_END, 0, NULL);
+    made->daemon = MHD_start_daemon(flags, 0, NULL, NULL, answer, made, MHD_OPTION_EXTERNAL_LOGGER,
+                                    drop_log_line, NULL, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    tls_files_unref(files);
     if (made->daemon == NULL) {
         close(listening);
         status_fail(status, STATUS_UNAVAILABLE, "HTTP on %s cannot be started", config->listen);
@@ -59,9 +117,24 @@ bool http_start(const struct http_config *config, struct http **http, struct sta
     return true;
 
 fail:
-    lock_destroy(&made->series_lock);
+    http_tls_stop();
+    lock_destroy(&made->lock);
     free(made);
     return false;
+}
+
+/* Of clients that misbehave; what fails for us is answered and counted. */
+static void drop_log_line(void *argument, const char *format, va_list values)
+{
+    (void)argument;
+    (void)format;
+    (void)values;
+}
+
+void http_serve(struct http *http, struct server *server)
+{
+    http->spools.directory = server->config->data;
+    atomic_store(&http->server, server);
 }
 
 void http_set_series(struct http *http,
@@ -70,18 +143,57 @@ void http_set_series(struct http *http,
 {
     if (http == NULL)
         return;
-    lock_acquire(&http->series_lock);
+    lock_acquire(&http->lock);
     http->render = render;
     http->render_argument = argument;
-    lock_release(&http->series_lock);
+    lock_release(&http->lock);
 }
 
+static size_t requests_in_progress(struct http *http)
+{
+    size_t count = 0;
+    lock_acquire(&http->lock);
+    for (const struct http_request *at = http->requests; at != NULL; at = at->next)
+        count++;
+    lock_release(&http->lock);
+    return count;
+}
+
+void http_drain(struct http *http, int64_t grace_ns)
+{
+    const int64_t until_ns = clock_monotonic_ns(clock_real()) + grace_ns;
+    atomic_store(&http->draining, true);
+    while (requests_in_progress(http) > 0 && clock_monotonic_ns(clock_real()) < until_ns)
+        clock_pause(stop_pause_ns);
+}
+
+/* Nobody may be parked when the daemon ends. Those who wait for the disk are woken by it, the others here. */
 void http_stop(struct http *http)
 {
     if (http == NULL)
         return;
+    atomic_store(&http->draining, true);
+    atomic_store(&http->stopping, true);
+    for (bool parked = true; parked;) {
+        parked = false;
+        lock_acquire(&http->lock);
+        for (struct http_request *at = http->requests; at != NULL; at = at->next) {
+            lock_acquire(&at->lock);
+            parked |= at->parked || at->busy;
+            const bool gives_up = at->parked && !at->busy;
+            if (gives_up) {
+                at->parked = false;
+                MHD_resume_connection(at->connection);
+            }
+            lock_release(&at->lock);
+        }
+        lock_release(&http->lock);
+        if (parked)
+            clock_pause(stop_pause_ns);
+    }
     MHD_stop_daemon(http->daemon); /* closes the listening socket */
-    lock_destroy(&http->series_lock);
+    http_tls_stop();
+    lock_destroy(&http->lock);
     free(http);
 }
 
@@ -90,21 +202,85 @@ int http_port(const struct http *http)
     return http->port;
 }
 
-static enum MHD_Result answer_health(struct http *http, struct MHD_Connection *connection);
-static enum MHD_Result answer_ready(struct http *http, struct MHD_Connection *connection);
-static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *connection);
-static enum MHD_Result answer_index(struct http *http, struct MHD_Connection *connection);
-static enum MHD_Result send_text(struct MHD_Connection *connection,
-                                 unsigned int code,
-                                 const char *text);
+/* ---- waiting */
 
-static const struct {
-    const char *path;
-    enum MHD_Result (*answer)(struct http *http, struct MHD_Connection *connection);
-} pages[] = {{"/healthz", answer_health},
-             {"/readyz", answer_ready},
-             {"/metrics", answer_metrics},
-             {"/", answer_index}};
+bool http_park(struct http_request *request)
+{
+    lock_acquire(&request->lock);
+    const bool park = !request->woken && (request->busy || !http_is_stopping(request));
+    request->woken = false;
+    if (park) {
+        request->parked = true;
+        MHD_suspend_connection(request->connection);
+    }
+    lock_release(&request->lock);
+    return park;
+}
+
+bool http_busy(struct http_request *request)
+{
+    lock_acquire(&request->lock);
+    const bool may = !http_is_stopping(request);
+    request->busy = may;
+    request->woken = false;
+    lock_release(&request->lock);
+    return may;
+}
+
+static void wake_locked(struct http_request *request) REQUIRES(request->lock);
+static void wake_locked(struct http_request *request)
+{
+    if (request->parked) {
+        request->parked = false;
+        MHD_resume_connection(request->connection);
+    } else {
+        request->woken = true;
+    }
+}
+
+void http_nudge(struct http_request *request)
+{
+    lock_acquire(&request->lock);
+    if (!request->busy)
+        wake_locked(request);
+    lock_release(&request->lock);
+}
+
+void http_wake(struct http_request *request)
+{
+    lock_acquire(&request->lock);
+    request->busy = false;
+    wake_locked(request);
+    lock_release(&request->lock);
+}
+
+bool http_is_stopping(const struct http_request *request)
+{
+    return atomic_load(&request->http->stopping);
+}
+
+struct http_spools *http_spools(const struct http_request *request)
+{
+    return &request->http->spools;
+}
+
+struct server *http_server(const struct http_request *request)
+{
+    return atomic_load(&request->http->server);
+}
+
+/* ---- a request */
+
+static struct http_request *request_new(struct http *http,
+                                        struct MHD_Connection *connection,
+                                        const char *url,
+                                        const char *method);
+static void request_free(struct http_request *request);
+static enum MHD_Result with_headers(struct http_request *request);
+static enum MHD_Result identified(struct http_request *request,
+                                  enum access_answer answer,
+                                  const struct status *status);
+static enum MHD_Result answer_page(struct http_request *request);
 
 static enum MHD_Result answer(void *argument,
                               struct MHD_Connection *connection,
@@ -116,89 +292,477 @@ static enum MHD_Result answer(void *argument,
                               void **state)
 {
     (void)version;
-    (void)upload_data;
-    (void)upload_data_size;
-    (void)state;
-    struct http *const http = argument;
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return send_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-    for (size_t i = 0; i < ARRAY_LENGTH(pages); i++)
-        if (strcmp(url, pages[i].path) == 0)
-            return pages[i].answer(http, connection);
-    return send_text(connection, MHD_HTTP_NOT_FOUND, "not found\n");
+    struct http_request *request = *state;
+    if (request == NULL) {
+        request = request_new(argument, connection, url, method);
+        *state = request;
+        return request != NULL ? with_headers(request) : MHD_NO; /* which closes the connection */
+    }
+    /* Whoever has woken it has let go of it. */
+    lock_acquire(&request->lock);
+    lock_release(&request->lock);
+    switch (request->stage) {
+    case HTTP_HEADERS:
+        return with_headers(request);
+    case HTTP_IDENTIFYING:
+        access_caller_clear(&request->caller);
+        request->caller = request->question.caller;
+        return identified(request, request->question.answer, &request->question.status);
+    case HTTP_BODY:
+        if (*upload_data_size > 0)
+            return http_cache_body(request, upload_data, upload_data_size);
+        request->stage = HTTP_FINISHING;
+        break;
+    case HTTP_FINISHING:
+        break;
+    }
+    if (*upload_data_size > 0) { /* of something that takes none */
+        *upload_data_size = 0;
+        return MHD_YES;
+    }
+    if (request->failed)
+        return http_reply_failure(request, request->failed_code, &request->status);
+    return request->place == HTTP_PLACE_PAGE ? answer_page(request) : http_cache_finish(request);
 }
 
-static enum MHD_Result send_response(struct MHD_Connection *connection,
-                                     unsigned int code,
-                                     struct MHD_Response *response,
-                                     const char *type)
+static enum http_method method_of(const char *name)
+{
+    static const char *const names[HTTP_OTHER] = {
+        [HTTP_GET] = "GET",        [HTTP_HEAD] = "HEAD",         [HTTP_PUT] = "PUT",
+        [HTTP_DELETE] = "DELETE",  [HTTP_PROPFIND] = "PROPFIND", [HTTP_MKCOL] = "MKCOL",
+        [HTTP_OPTIONS] = "OPTIONS"};
+    for (int i = 0; i < HTTP_OTHER; i++)
+        if (strcmp(name, names[i]) == 0)
+            return (enum http_method)i;
+    return HTTP_OTHER;
+}
+
+static void put_peer(struct MHD_Connection *connection, char to[ACCESS_PEER_BYTES_MAX])
+{
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char host[INET6_ADDRSTRLEN] = "unknown";
+    uint16_t port = 0;
+    if (info != NULL && info->client_addr != NULL && info->client_addr->sa_family == AF_INET) {
+        const struct sockaddr_in *const four = (const void *)info->client_addr;
+        inet_ntop(AF_INET, &four->sin_addr, host, sizeof(host));
+        port = ntohs(four->sin_port);
+    } else if (info != NULL && info->client_addr != NULL &&
+               info->client_addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *const six = (const void *)info->client_addr;
+        inet_ntop(AF_INET6, &six->sin6_addr, host, sizeof(host));
+        port = ntohs(six->sin6_port);
+    }
+    static const char mapped[] = "::ffff:";
+    const bool is_mapped =
+        strncmp(host, mapped, sizeof(mapped) - 1) == 0 && strchr(host, '.') != NULL;
+    if (is_mapped || strchr(host, ':') == NULL)
+        snprintf(to, ACCESS_PEER_BYTES_MAX, "http:%s:%u",
+                 is_mapped ? host + sizeof(mapped) - 1 : host, port);
+    else
+        snprintf(to, ACCESS_PEER_BYTES_MAX, "http:[%s]:%u", host, port);
+}
+
+static struct http_request *request_new(struct http *http,
+                                        struct MHD_Connection *connection,
+                                        const char *url,
+                                        const char *method)
+{
+    struct http_request *const made = calloc(1, sizeof(*made));
+    if (made == NULL)
+        return NULL;
+    lock_init(&made->lock, LOCK_RANK_CALL);
+    made->http = http;
+    made->connection = connection;
+    made->method = method_of(method);
+    made->url = strdup(url);
+    put_peer(connection, made->peer);
+    if (made->url == NULL) {
+        lock_destroy(&made->lock);
+        free(made);
+        return NULL;
+    }
+    lock_acquire(&http->lock);
+    made->next = http->requests;
+    if (made->next != NULL)
+        made->next->previous = made;
+    http->requests = made;
+    lock_release(&http->lock);
+    return made;
+}
+
+static void completed(void *argument,
+                      struct MHD_Connection *connection,
+                      void **state,
+                      enum MHD_RequestTerminationCode why)
+{
+    (void)argument;
+    (void)connection;
+    (void)why;
+    if (*state != NULL)
+        request_free(*state);
+    *state = NULL;
+}
+
+static void request_free(struct http_request *request)
+{
+    struct http *const http = request->http;
+    lock_acquire(&http->lock);
+    if (request->next != NULL)
+        request->next->previous = request->previous;
+    if (request->previous != NULL)
+        request->previous->next = request->next;
+    else
+        http->requests = request->next;
+    lock_release(&http->lock);
+    http_cache_clear(request);
+    access_caller_clear(&request->caller);
+    if (request->authorization != NULL)
+        explicit_bzero(request->authorization, strlen(request->authorization));
+    free(request->authorization);
+    byte_builder_free(&request->certificate);
+    lock_destroy(&request->lock);
+    free(request->url);
+    free(request);
+}
+
+/* ---- who asks */
+
+static const char *const open_pages[] = {"/healthz", "/readyz", "/status", "/"};
+
+static void fail_with(struct http_request *request, unsigned int code, const struct status *status)
+{
+    if (request->failed)
+        return;
+    request->failed = true;
+    request->failed_code = code;
+    request->status = *status;
+}
+
+/*
+ * The answer before the body has come closes the connection; a small body is better taken in and thrown away. Those that wait for
+ * "100 Continue" send none.
+ */
+static enum MHD_Result fail_early(struct http_request *request)
+{
+    uint64_t length = 0;
+    const bool small =
+        http_header(request, MHD_HTTP_HEADER_EXPECT).length == 0 &&
+        (!http_length_parse(http_header(request, MHD_HTTP_HEADER_CONTENT_LENGTH), &length) ||
+         length <= MIB);
+    request->stage = HTTP_FINISHING;
+    if (request->method != HTTP_PUT || small)
+        return MHD_YES;
+    return http_reply_failure(request, request->failed_code, &request->status);
+}
+
+static bool is_open_page(const struct http_request *request)
+{
+    for (size_t i = 0; i < ARRAY_LENGTH(open_pages); i++)
+        if (strcmp(request->url, open_pages[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool take_certificate(struct http_request *request, struct status *status)
+{
+    struct tls *const tls = request->http->config.tls;
+    const union MHD_ConnectionInfo *const info =
+        tls != NULL
+            ? MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION)
+            : NULL;
+    if (info == NULL || info->tls_session == NULL)
+        return true;
+    if (!http_tls_client(tls, info->tls_session, &request->certificate, status))
+        return false;
+    return request->certificate.length > 0 || tls_client_auth(tls) != TLS_CLIENT_REQUIRED ||
+           status_fail(status, STATUS_UNAUTHENTICATED, "a client certificate is needed here");
+}
+
+static void answered(struct access_question *question)
+{
+    http_wake(CONTAINER_OF(question, struct http_request, question));
+}
+
+static enum MHD_Result with_headers(struct http_request *request)
+{
+    struct http *const http = request->http;
+    struct status status = {0};
+    if (is_open_page(request)) {
+        request->stage = HTTP_FINISHING;
+        return MHD_YES;
+    }
+    if (strcmp(request->url, "/metrics") != 0) {
+        if (http_server(request) == NULL || atomic_load(&http->draining)) {
+            status_fail(&status, STATUS_UNAVAILABLE, "the server is %s",
+                        http_server(request) == NULL ? "starting" : "stopping");
+            fail_with(request, 0, &status);
+            return fail_early(request);
+        }
+        request->place = HTTP_PLACE_NONE;
+        if (!http_cache_route(request, &status)) {
+            fail_with(request, 0, &status);
+            return fail_early(request);
+        }
+    }
+    if (!take_certificate(request, &status)) {
+        fail_with(request, 0, &status);
+        return fail_early(request);
+    }
+    if (http->config.access == NULL)
+        return identified(request, ACCESS_YES, &status);
+    const char *const shown = MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND,
+                                                          MHD_HTTP_HEADER_AUTHORIZATION);
+    request->authorization = strdup(shown != NULL ? shown : "");
+    if (request->authorization == NULL)
+        return MHD_NO;
+    const struct access_shown credentials = {
+        .authorization = bytes_of_string(request->authorization),
+        .certificate = bytes_of(request->certificate.data, request->certificate.length),
+        .peer = request->peer};
+    const enum access_answer answer =
+        access_authenticate(http->config.access, &credentials, &request->caller, &status);
+    if (answer != ACCESS_LATER)
+        return identified(request, answer, &status);
+    request->stage = HTTP_IDENTIFYING;
+    request->question = (struct access_question){.done = answered, .shown = credentials};
+    if (!http_busy(request)) {
+        request->stage = HTTP_HEADERS;
+        status_fail(&status, STATUS_UNAVAILABLE, "the server is stopping");
+        return identified(request, ACCESS_NO, &status);
+    }
+    access_ask(http->config.access, &request->question);
+    if (http_park(request))
+        return MHD_YES;
+    request->caller = request->question.caller;
+    return identified(request, request->question.answer, &request->question.status);
+}
+
+static enum MHD_Result identified(struct http_request *request,
+                                  enum access_answer answer,
+                                  const struct status *status)
+{
+    struct status why = *status;
+    bool ok = answer == ACCESS_YES;
+    if (ok && request->place == HTTP_PLACE_PAGE)
+        ok = access_check_somewhere(&request->caller, ROLE_ANY, &why);
+    else if (ok && request->place == HTTP_PLACE_NONE)
+        ok = status_fail(&why, STATUS_NOT_FOUND, "not found");
+    else if (ok)
+        ok = access_check(&request->caller, http_cache_role(request), request->instance, &why);
+    if (!ok) {
+        const bool limited = answer == ACCESS_NO && why.code == STATUS_RESOURCE_EXHAUSTED;
+        fail_with(request, limited ? MHD_HTTP_TOO_MANY_REQUESTS : 0, &why);
+        return fail_early(request);
+    }
+    request->stage = HTTP_BODY;
+    if (request->place == HTTP_PLACE_PAGE)
+        return MHD_YES;
+    const enum MHD_Result result = http_cache_headers(request);
+    return request->failed ? fail_early(request) : result;
+}
+
+struct bytes http_header(const struct http_request *request, const char *name)
+{
+    const char *const value =
+        MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+    return value != NULL ? bytes_of_string(value) : bytes_of(NULL, 0);
+}
+
+/* ---- answers */
+
+static unsigned int code_of(enum status_code code)
+{
+    switch (code) {
+    case STATUS_OK:
+        return MHD_HTTP_OK;
+    case STATUS_INVALID_ARGUMENT:
+        return MHD_HTTP_BAD_REQUEST;
+    case STATUS_UNAUTHENTICATED:
+        return MHD_HTTP_UNAUTHORIZED;
+    case STATUS_PERMISSION_DENIED:
+        return MHD_HTTP_FORBIDDEN;
+    case STATUS_NOT_FOUND:
+    case STATUS_DATA_LOSS:
+        return MHD_HTTP_NOT_FOUND;
+    case STATUS_OUT_OF_RANGE:
+        return MHD_HTTP_CONTENT_TOO_LARGE;
+    case STATUS_UNIMPLEMENTED:
+        return MHD_HTTP_METHOD_NOT_ALLOWED;
+    case STATUS_RESOURCE_EXHAUSTED:
+        return MHD_HTTP_INSUFFICIENT_STORAGE;
+    case STATUS_UNAVAILABLE:
+    case STATUS_ABORTED:
+    case STATUS_CANCELLED:
+    case STATUS_DEADLINE_EXCEEDED:
+        return MHD_HTTP_SERVICE_UNAVAILABLE;
+    default:
+        return MHD_HTTP_INTERNAL_SERVER_ERROR;
+    }
+}
+
+static void count(struct http_request *request, unsigned int code)
+{
+    struct metrics *const metrics = request->http->config.metrics;
+    if (request->place == HTTP_PLACE_PAGE)
+        return;
+    if (code < 400)
+        metrics_add(metrics, METRIC_HTTP_OK, 1);
+    else if (code == MHD_HTTP_NOT_FOUND)
+        metrics_add(metrics, METRIC_HTTP_MISSES, 1);
+    else if (code < 500)
+        metrics_add(metrics, METRIC_HTTP_REFUSED, 1);
+    else
+        metrics_add(metrics, METRIC_HTTP_FAILED, 1);
+}
+
+enum MHD_Result http_reply(struct http_request *request,
+                           unsigned int code,
+                           struct MHD_Response *response)
 {
     if (response == NULL)
         return MHD_NO; /* closes the connection */
-    enum MHD_Result result = MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    if (result == MHD_YES && code == MHD_HTTP_METHOD_NOT_ALLOWED)
-        result = MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-    if (result == MHD_YES)
-        result = MHD_queue_response(connection, code, response);
+    count(request, code);
+    enum MHD_Result result = MHD_queue_response(request->connection, code, response);
     MHD_destroy_response(response);
     return result;
 }
 
-static enum MHD_Result send_text(struct MHD_Connection *connection,
-                                 unsigned int code,
-                                 const char *text)
+static struct MHD_Response *text_response(const char *text, const char *type)
 {
     /* MUST_COPY: the library does not write to it, and keeps nothing of ours. */
     struct MHD_Response *const response = MHD_create_response_from_buffer(
         strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
-    return send_response(connection, code, response, "text/plain; charset=utf-8");
+    if (response != NULL)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    return response;
 }
 
-static enum MHD_Result answer_health(struct http *http, struct MHD_Connection *connection)
+enum MHD_Result http_reply_text(struct http_request *request, unsigned int code, const char *text)
 {
-    if (metrics_get(http->config.metrics, METRIC_STUCK) != 0)
-        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "stuck\n");
-    return send_text(connection, MHD_HTTP_OK, "ok\n");
+    return http_reply(request, code, text_response(text, "text/plain; charset=utf-8"));
 }
 
-static enum MHD_Result answer_ready(struct http *http, struct MHD_Connection *connection)
+enum MHD_Result http_reply_empty(struct http_request *request, unsigned int code)
+{
+    return http_reply(request, code,
+                      MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+}
+
+enum MHD_Result http_reply_failure(struct http_request *request,
+                                   unsigned int code,
+                                   const struct status *status)
+{
+    char text[STATUS_MESSAGE_BYTES_MAX + 2];
+    char seconds[8];
+    if (code == 0)
+        code = code_of(status->code);
+    snprintf(text, sizeof(text), "%s\n", status->message);
+    struct MHD_Response *const response = text_response(text, "text/plain; charset=utf-8");
+    if (response == NULL)
+        return MHD_NO;
+    if (code == MHD_HTTP_UNAUTHORIZED) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
+                                "Basic realm=\"varve\", charset=\"UTF-8\"");
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE,
+                                "Bearer realm=\"varve\"");
+    }
+    if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
+                                request->place == HTTP_PLACE_PAGE  ? "GET, HEAD"
+                                : request->place == HTTP_PLACE_KEY ? "GET, HEAD, PUT, DELETE, "
+                                                                     "PROPFIND, MKCOL, OPTIONS"
+                                                                   : "GET, HEAD, PUT");
+    if (code == MHD_HTTP_SERVICE_UNAVAILABLE || code == MHD_HTTP_TOO_MANY_REQUESTS) {
+        snprintf(seconds, sizeof(seconds), "%d", RETRY_AFTER_S);
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+    }
+    return http_reply(request, code, response);
+}
+
+/* ---- pages */
+
+static enum MHD_Result answer_health(struct http_request *request);
+static enum MHD_Result answer_status(struct http_request *request);
+static enum MHD_Result answer_ready(struct http_request *request);
+static enum MHD_Result answer_metrics(struct http_request *request);
+static enum MHD_Result answer_index(struct http_request *request);
+
+static const struct {
+    const char *path;
+    enum MHD_Result (*answer)(struct http_request *request);
+} pages[] = {{"/healthz", answer_health},
+             {"/readyz", answer_ready},
+             {"/status", answer_status},
+             {"/metrics", answer_metrics},
+             {"/", answer_index}};
+
+static enum MHD_Result answer_page(struct http_request *request)
+{
+    if (request->method != HTTP_GET && request->method != HTTP_HEAD) {
+        struct status status = {0};
+        status_fail(&status, STATUS_UNIMPLEMENTED, "only GET and HEAD");
+        return http_reply_failure(request, 0, &status);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(pages); i++)
+        if (strcmp(request->url, pages[i].path) == 0)
+            return pages[i].answer(request);
+    return http_reply_text(request, MHD_HTTP_NOT_FOUND, "not found\n");
+}
+
+/* For clients of the cache that look whether anybody is there. */
+static enum MHD_Result answer_status(struct http_request *request)
+{
+    return http_reply_text(request, MHD_HTTP_OK, "ok\n");
+}
+
+static enum MHD_Result answer_health(struct http_request *request)
+{
+    if (metrics_get(request->http->config.metrics, METRIC_STUCK) != 0)
+        return http_reply_text(request, MHD_HTTP_SERVICE_UNAVAILABLE, "stuck\n");
+    return http_reply_text(request, MHD_HTTP_OK, "ok\n");
+}
+
+static enum MHD_Result answer_ready(struct http_request *request)
 {
     char reason[STATUS_MESSAGE_BYTES_MAX];
     char text[STATUS_MESSAGE_BYTES_MAX + 32];
-    const enum server_state state = health_state(http->config.health, reason);
+    const enum server_state state = health_state(request->http->config.health, reason);
     snprintf(text, sizeof(text), "%s%s%s\n", server_state_name(state),
              reason[0] != '\0' ? ": " : "", reason);
-    return send_text(connection,
-                     state == SERVER_SERVING ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, text);
+    return http_reply_text(
+        request, state == SERVER_SERVING ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, text);
 }
 
-static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *connection)
+static enum MHD_Result answer_metrics(struct http_request *request)
 {
     struct metrics_text text = {0};
-    metrics_render(http->config.metrics, &text);
-    rpc_metrics_render(http->config.rpc_metrics, &text);
-    lock_acquire(&http->series_lock);
-    if (http->render != NULL)
-        http->render(http->render_argument, &text);
-    lock_release(&http->series_lock);
+    metrics_render(request->http->config.metrics, &text);
+    rpc_metrics_render(request->http->config.rpc_metrics, &text);
+    lock_acquire(&request->http->lock);
+    if (request->http->render != NULL)
+        request->http->render(request->http->render_argument, &text);
+    lock_release(&request->http->lock);
     if (text.failed || text.data == NULL) {
         metrics_text_free(&text);
-        return send_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "no memory\n");
+        return http_reply_text(request, MHD_HTTP_SERVICE_UNAVAILABLE, "no memory\n");
     }
     struct MHD_Response *const response =
         MHD_create_response_from_buffer(text.length, text.data, MHD_RESPMEM_MUST_FREE);
     if (response == NULL)
         metrics_text_free(&text);
-    return send_response(connection, MHD_HTTP_OK, response,
-                         "text/plain; version=0.0.4; charset=utf-8");
+    else
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                "text/plain; version=0.0.4; charset=utf-8");
+    return http_reply(request, MHD_HTTP_OK, response);
 }
 
-static enum MHD_Result answer_index(struct http *http, struct MHD_Connection *connection)
+static enum MHD_Result answer_index(struct http_request *request)
 {
-    (void)http;
-    return send_text(connection, MHD_HTTP_OK,
-                     "varve " VARVE_VERSION "\n"
-                     "/healthz  the process answers\n"
-                     "/readyz   it takes reads and writes\n"
-                     "/metrics  for Prometheus\n");
+    return http_reply_text(request, MHD_HTTP_OK,
+                           "varve " VARVE_VERSION "\n"
+                           "/healthz  the process answers\n"
+                           "/readyz   it takes reads and writes\n"
+                           "/metrics  for Prometheus\n"
+                           "/cas/HASH, /ac/HASH  the cache, also behind /INSTANCE\n");
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP for people and monitoring, on a thread of its own (libmicrohttpd's): /healthz (the process
- * answers), /readyz (200 when it takes reads and writes, else 503 and why), /metrics (Prometheus
- * text), / (what there is). Never touches the store.
+ * HTTP, on a few threads of libmicrohttpd's: the cache (server/http_cache.h), and for people and monitoring /healthz (the process
+ * answers), /readyz (200 when it takes reads and writes, else 503 and why), /status (the same for clients that look first),
+ * /metrics (Prometheus text), / (what there is).
+ *
+ * It answers these from its start; the cache from http_serve() to http_drain().
  */
 #ifndef VARVE_SERVER_HTTP_H
 #define VARVE_SERVER_HTTP_H
@@ -10,23 +12,38 @@
 #include "base/metrics.h"
 #include "base/status.h"
 
+struct access;
 struct health;
 struct http;
 struct rpc_metrics;
+struct server;
+struct tls;
 
 struct http_config {
     const char *listen;    /* borrowed for the call */
     struct health *health; /* borrowed, as the others */
     struct metrics *metrics;
     struct rpc_metrics *rpc_metrics;
+    struct access *access;    /* NULL: everything is allowed */
+    struct tls *tls;          /* NULL: plaintext */
+    uint64_t connections_max; /* 0: 64 */
+    int64_t idle_ns;          /* 0: 15 s */
 };
 
 /* UNAVAILABLE naming the address and why. */
 MUST_CHECK bool http_start(const struct http_config *config,
                            struct http **http,
                            struct status *status);
+/* The store is open: the cache is served. server: borrowed until http_stop(). */
+void http_serve(struct http *http, struct server *server);
+/* Refuses new requests to the cache, and waits up to grace_ns for those in progress. */
+void http_drain(struct http *http, int64_t grace_ns);
+/* Ends those that are left. The store, the workers and the access thread still run. NULL is fine. */
 void http_stop(struct http *http);
-/* Further series at /metrics, until it is called with NULL; no earlier render goes on then. */
+/*
+ * More series for /metrics, behind the others: render is called on a thread of HTTP. NULL: none any more; nobody is in it then.
+ * http may be NULL.
+ */
 void http_set_series(struct http *http,
                      void (*render)(void *argument, struct metrics_text *text),
                      void *argument);
