@@ -123,6 +123,8 @@ bool server_start(const struct config *config, struct server **server, struct st
         close_parts(made);
         return false;
     }
+    if (private->http != NULL)
+        http_serve(private->http, made);
     front_start(private->front);
     health_set(made->health, SERVER_SERVING, "");
     log_ready(made);
@@ -197,7 +199,11 @@ static bool open_parts(struct server *server, struct status *status)
     const struct http_config http = {.listen = config->http_listen,
                                      .health = server->health,
                                      .metrics = server->metrics,
-                                     .rpc_metrics = server->rpc_metrics};
+                                     .rpc_metrics = server->rpc_metrics,
+                                     .access = server->access,
+                                     .tls = server->tls,
+                                     .connections_max = config->http_connections,
+                                     .idle_ns = config->http_idle_ns};
     if (config->http_listen[0] != '\0' && !http_start(&http, &private->http, status))
         return false;
     return buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, config->buffers, &server->buffers, status) &&
@@ -552,7 +558,11 @@ void server_stop(struct server *server)
                                                            ? server->config->drain_ns
                                                            : copies_grace_ns);
     feed_waits_stop(server->feed_waits);
+    const int64_t until_ns = clock_monotonic_ns(server->clock) + server->config->drain_ns;
     front_drain(server->private->front, server->config->drain_ns);
+    const int64_t left_ns = until_ns - clock_monotonic_ns(server->clock);
+    if (server->private->http != NULL)
+        http_drain(server->private->http, left_ns > 0 ? left_ns : 0);
     close_parts(server);
     log_event(LOG_LEVEL_INFO, "stopped", "exit=0");
 }
@@ -561,6 +571,8 @@ void server_stop(struct server *server)
 static void close_parts(struct server *server)
 {
     struct server_private *const private = server->private;
+    http_stop(private->http); /* what it waits for still runs */
+    private->http = NULL;
     lock_acquire(&private->lock);
     private->stopping = true;
     condition_broadcast(&private->changed);
@@ -588,7 +600,6 @@ static void close_parts(struct server *server)
     budget_free(server->budget);
     workers_free(server->workers);
     buffer_pool_free(server->buffers);
-    http_stop(private->http);
     access_free(server->access);
     tls_free(server->tls);
     rpc_metrics_free(server->rpc_metrics);
