@@ -44,6 +44,7 @@ struct option {
 static bool check_data(const char *value, struct status *status);
 static bool check_http_listen(const char *value, struct status *status);
 static bool check_instance(const char *value, struct status *status);
+static bool check_peer(const char *value, struct status *status);
 static bool check_instance_or_all(const char *value, struct status *status);
 static bool check_together(const struct config *config, struct status *status);
 static uint64_t automatic_by_disk(void);
@@ -325,6 +326,22 @@ static const struct option options[] = {
      .maximum = 64,
      .automatic = automatic_pollers,
      .help = "Threads that serve the network. auto: one for two processors, at most 4."},
+    {.name = "peer",
+     .operand = "HOST:PORT",
+     .type = OPTION_LIST,
+     .offset = FIELD(peers),
+     .default_value = "",
+     .maximum = 1000,
+     .check = check_peer,
+     .help = "Nodes to follow: what they have comes here, too. HOST:PORT, or grpcs://HOST:PORT "
+             "with TLS. Read again at SIGHUP."},
+    {.name = "read-repair",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(read_repair),
+     .default_value = "on",
+     .choices = "on|off",
+     .help = "on: what is asked for and is not here is fetched from a peer first."},
     {.name = "scrub-rate",
      .operand = "SIZE",
      .type = OPTION_SIZE,
@@ -464,6 +481,8 @@ void config_free(struct config *config)
     list_clear(&config->http_keys);
     list_clear(&config->listen);
     list_clear(&config->instances);
+    list_clear(&config->peers);
+    free(config->read_repair);
     free(config);
 }
 
@@ -1111,6 +1130,15 @@ static bool check_http_listen(const char *value, struct status *status)
 static bool check_instance(const char *value, struct status *status)
 {
     return instance_name_check(bytes_of_string(value), status);
+}
+
+static bool check_peer(const char *value, struct status *status)
+{
+    static const char *const schemes[] = {"grpc://", "grpcs://"};
+    for (size_t i = 0; i < ARRAY_LENGTH(schemes); i++)
+        if (strncmp(value, schemes[i], strlen(schemes[i])) == 0)
+            return address_check(value + strlen(schemes[i]), status);
+    return address_check(value, status);
 }
 
 static bool check_instance_or_all(const char *value, struct status *status)

@@ -61,6 +61,8 @@ struct config {
     uint64_t workers;
     uint64_t pollers;
     uint64_t scrub_bytes_per_s; /* 0: no pass begins by itself */
+    struct config_list peers;   /* nodes to follow */
+    char *read_repair;          /* "on" or "off" */
     int64_t upload_keep_ns;
     int64_t drain_ns;
     int64_t keepalive_ns;

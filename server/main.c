@@ -22,7 +22,8 @@
 
 enum { EXIT_STOPPED = 0, EXIT_FAILED = 1, EXIT_CONFIGURATION = 2 };
 
-static int run(const struct config *config);
+static int run(const struct config *config, int argc, char **argv);
+static void reload(struct server *server, int argc, char **argv);
 static int check(const struct config *config);
 static void tune_malloc(void);
 static void raise_descriptor_limit(void);
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
         result = check(config);
         break;
     case CONFIG_RUN:
-        result = run(config);
+        result = run(config, argc, argv);
         break;
     }
     config_free(config);
@@ -68,7 +69,7 @@ static int check(const struct config *config)
     return EXIT_STOPPED;
 }
 
-static int run(const struct config *config)
+static int run(const struct config *config, int argc, char **argv)
 {
     struct status status = {0};
     struct server *server = NULL;
@@ -96,7 +97,7 @@ static int run(const struct config *config)
     do {
         ASSERT(sigwait(&signals, &met) == 0);
         if (met == SIGHUP)
-            server_reload(server);
+            reload(server, argc, argv);
     } while (met == SIGHUP);
     ASSERT(sigdelset(&signals, SIGHUP) == 0); /* it is no impatience */
     log_event(LOG_LEVEL_INFO, "signal", "number=%d", met);
@@ -107,6 +108,22 @@ static int run(const struct config *config)
                   log_quote(&text, status.message));
     server_stop(server);
     return EXIT_STOPPED;
+}
+
+/* The configuration may name other peers now; of what else has changed in it nothing counts before the next start. */
+static void reload(struct server *server, int argc, char **argv)
+{
+    struct config *config = NULL;
+    enum config_action action;
+    struct status status = {0};
+    struct log_text reason;
+    server_reload(server);
+    if (!config_parse(argc, argv, environ, &action, &config, &status))
+        log_event(LOG_LEVEL_ERROR, "configuration_not_read", "reason=%s",
+                  log_quote(&reason, status.message));
+    else
+        server_reload_peers(server, config);
+    config_free(config);
 }
 
 /*

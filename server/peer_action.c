@@ -96,6 +96,10 @@ static void check(struct peer_action *action)
         finish(action, PEER_ACTION_OLDER, &ok);
         return;
     }
+    if (action->request.opaque) {
+        claim(action);
+        return;
+    }
     struct completeness completeness;
     struct status status = {0};
     struct arena arena;

@@ -30,6 +30,8 @@ enum peer_action_outcome {
 struct peer_action_request {
     struct digest action;
     struct action_record record; /* parts borrowed until done */
+    bool
+        opaque; /* it is no ActionResult, but what some client keeps in its place: it names nothing */
     struct durability *durability;
     struct flights *flights;
     struct fetcher *fetcher;

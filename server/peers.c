@@ -23,6 +23,7 @@ struct peer {
 
 struct peers {
     struct peers_config config; /* its texts are owned */
+    struct peer_identity identity;
     struct fetch_budget budget;
     struct lock lock;
     struct peer items[PEERS_MAX]; /* guarded by lock */
@@ -48,6 +49,10 @@ bool peers_new(const struct peers_config *config, struct peers **peers, struct s
     made->config = *config;
     made->config.name = name;
     made->config.instance = instance;
+    if (config->identity != NULL) {
+        made->identity = *config->identity;
+        made->config.identity = &made->identity;
+    }
     made->budget.limit_bytes = PEERS_FETCH_BYTES_MAX;
     lock_init(&made->lock, LOCK_RANK_PEERS);
     *peers = made;
@@ -134,6 +139,7 @@ static bool follow(struct peers *peers, const char *address, struct status *stat
         .address = address,
         .name = peers->config.name,
         .instance = peers->config.instance,
+        .identity = peers->config.identity,
         .durability = peers->config.durability,
         .flights = peers->config.flights,
         .budget = &peers->budget,
@@ -203,6 +209,7 @@ void peers_step(struct peers *peers)
 
 bool peer_connect(const char *address,
                   const char *instance,
+                  const struct peer_identity *identity,
                   struct clock *clock,
                   struct client **client,
                   struct status *status)
@@ -214,5 +221,12 @@ bool peer_connect(const char *address,
     options.tool_version = CLIENT_VERSION;
     options.retry = retry_policy;
     options.clock = clock;
+    if (identity != NULL && strncmp(address, "grpcs://", sizeof("grpcs://") - 1) == 0) {
+        options.tls.enabled = true;
+        options.tls.ca_file = identity->ca[0] != '\0' ? identity->ca : NULL;
+        options.tls.certificate_file =
+            identity->certificate[0] != '\0' ? identity->certificate : NULL;
+        options.tls.key_file = identity->key[0] != '\0' ? identity->key : NULL;
+    }
     return client_connect(address, &options, client, status);
 }

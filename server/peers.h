@@ -20,14 +20,21 @@ enum { PEERS_MAX = 64 };
 /* Bytes that all pullers together may have on their way. */
 #define PEERS_FETCH_BYTES_MAX (64 * MIB)
 
+/* How TLS to a peer is spoken, where its address says grpcs://. Paths of PEM files, "": none; borrowed. */
+struct peer_identity {
+    const char *certificate, *key; /* our own, for peers that ask for it */
+    const char *ca;                /* who signs theirs; "": whom the system trusts */
+};
+
 struct peers_config {
     struct durability *durability; /* borrowed, as all pointers here */
     struct flights *flights;
     struct metrics *metrics;
-    struct repair *repair; /* told who there is; NULL: read repair is off */
-    const char *name;      /* what peers call us; copied */
-    const char *instance;  /* whose name is served by all of them; copied */
-    int64_t lie_pause_ns;  /* as in puller.h */
+    struct repair *repair;                /* told who there is; NULL: read repair is off */
+    const char *name;                     /* what peers call us; copied */
+    const char *instance;                 /* whose name is served by all of them; copied */
+    const struct peer_identity *identity; /* copied; NULL: no TLS. Its texts outlive this */
+    int64_t lie_pause_ns;                 /* as in puller.h */
 };
 
 /* Follows nobody yet. */
@@ -55,6 +62,7 @@ void peers_step(struct peers *peers);
 /* A client for talking to a peer. Errors: INVALID_ARGUMENT for an address that is none; RESOURCE_EXHAUSTED. */
 MUST_CHECK bool peer_connect(const char *address,
                              const char *instance,
+                             const struct peer_identity *identity,
                              struct clock *clock,
                              struct client **client,
                              struct status *status);

@@ -62,8 +62,8 @@ bool puller_start(const struct puller_config *config, struct puller **puller, st
         made->lanes[i].behind_since_ns = clock_monotonic_ns(made->store->clock);
     }
     if (!copy_config(made, config, status) ||
-        !peer_connect(made->config.address, made->config.instance, made->store->clock,
-                      &made->client, status))
+        !peer_connect(made->config.address, made->config.instance, config->identity,
+                      made->store->clock, &made->client, status))
         goto fail;
     const struct fetcher_config fetcher = {
         .client = made->client,

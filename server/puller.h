@@ -27,6 +27,7 @@
 #include "server/fetcher.h"
 
 struct puller;
+struct peer_identity;
 
 struct puller_config {
     const char *address;           /* copied */
@@ -36,8 +37,9 @@ struct puller_config {
     struct flights *flights;
     struct fetch_budget *budget;
     struct metrics *metrics;
-    int64_t lie_pause_ns;  /* how long a liar is left alone; 0: a minute */
-    uint32_t page_records; /* asked for at once; 0: what is right */
+    const struct peer_identity *identity; /* NULL: no TLS */
+    int64_t lie_pause_ns;                 /* how long a liar is left alone; 0: a minute */
+    uint32_t page_records;                /* asked for at once; 0: what is right */
 };
 
 /* Connects in its own time. */

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "client/messages.h"
 #include "client/replication.h"
 #include "client/unary.h"
 #include "server/fetcher.h"
@@ -49,7 +50,8 @@ struct repair_job {
 
 struct repair {
     struct repair_config config; /* its text is owned */
-    struct store *store;         /* borrowed */
+    struct peer_identity identity;
+    struct store *store; /* borrowed */
     struct fetch_budget budget;
     struct event_loop loop;
     struct thread thread;
@@ -58,6 +60,7 @@ struct repair {
     /* Of the repair's thread. */
     struct repair_peer *peers;
     size_t in_flight;
+    struct repair_action *actions; /* in flight */
     struct timer tick, reap;
     bool stopping, ended;
 
@@ -66,7 +69,21 @@ struct repair {
     struct repair_job *queue, **queue_end; /* guarded by lock: not begun */
     size_t waiting;                        /* guarded by lock */
     bool posted;                           /* guarded by lock: the event is on its way */
+    size_t actions_posted;                 /* guarded by lock: not begun */
     struct event event;
+};
+
+/* One action that is asked for, by one that waits. */
+struct repair_action {
+    struct repair *repair; /* borrowed */
+    struct digest action;
+    char instance[LIMIT_INSTANCE_NAME_BYTES + 1];
+    struct event event;
+    struct repair_action_wait *wait; /* guarded by lock; NULL: nobody does any more */
+    struct repair_peer *peer;        /* that is being asked */
+    struct unary *call;              /* in flight */
+    int64_t begun_ns;
+    struct repair_action *next, *previous; /* those that are in flight */
 };
 
 /* What another thread has the repair's thread do, and waits for. */
@@ -88,6 +105,12 @@ static void ask_next(struct repair_job *job);
 static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after);
 static void want_done(struct want *want, const struct status *result);
 static void finish(struct repair_job *job, bool found);
+static void begin_action(struct event *event);
+static void ask_next_for_action(struct repair_action *job);
+static void action_answered(void *argument, const struct status *status, grpc_byte_buffer *reply);
+static void finish_action(struct repair_action *job, uint8_t *result, size_t length);
+static grpc_slice action_request(const struct repair_action *job);
+static bool is_silent(const struct repair_peer *peer, int64_t silent_ns);
 static void mark_down(struct repair_peer *peer, const struct status *why, int64_t pause_ns);
 static void probe(struct timer *timer);
 static void probed(void *argument, const struct status *status, grpc_byte_buffer *reply);
@@ -113,6 +136,10 @@ bool repair_new(const struct repair_config *config, struct repair **repair, stru
     }
     made->config = *config;
     made->config.instance = instance;
+    if (config->identity != NULL) {
+        made->identity = *config->identity;
+        made->config.identity = &made->identity;
+    }
     made->store = durability_store(config->durability);
     made->budget.limit_bytes = FETCH_BYTES_MAX;
     made->queue_end = &made->queue;
@@ -193,10 +220,15 @@ static bool start_locked(struct repair *repair,
     return true;
 }
 
+bool repair_can_ask(struct repair *repair)
+{
+    return repair != NULL && atomic_load(&repair->peers_up) > 0;
+}
+
 bool repair_start(struct repair *repair, const struct digest *digest, struct repair_wait *wait)
 {
     bool post = false;
-    if (repair == NULL || digest_is_empty_blob(digest) || atomic_load(&repair->peers_up) == 0)
+    if (!repair_can_ask(repair) || digest_is_empty_blob(digest))
         return false;
     lock_acquire(&repair->lock);
     const bool started =
@@ -345,6 +377,159 @@ static void finish(struct repair_job *job, bool found)
     }
 }
 
+/* ---- action results */
+
+bool repair_start_action(struct repair *repair,
+                         const struct digest *action,
+                         struct bytes instance,
+                         struct repair_action_wait *wait)
+{
+    wait->job = NULL;
+    if (!repair_can_ask(repair) || instance.length > LIMIT_INSTANCE_NAME_BYTES)
+        return false;
+    struct repair_action *const job = calloc(1, sizeof(*job));
+    if (job == NULL)
+        return false;
+    job->repair = repair;
+    job->action = *action;
+    if (instance.length > 0)
+        memcpy(job->instance, instance.data, instance.length);
+    job->event.run = begin_action;
+    job->wait = wait;
+    lock_acquire(&repair->lock);
+    const bool room = repair->waiting < REPAIRS_WAITING_MAX;
+    if (room) {
+        wait->job = job;
+        repair->waiting++;
+        repair->actions_posted++;
+    }
+    lock_release(&repair->lock);
+    if (room)
+        event_loop_post(&repair->loop, &job->event);
+    else
+        free(job);
+    return room;
+}
+
+bool repair_cancel_action(struct repair *repair, struct repair_action_wait *wait)
+{
+    lock_acquire(&repair->lock);
+    const bool waits = wait->job != NULL;
+    if (waits) {
+        wait->job->wait = NULL;
+        wait->job = NULL;
+        repair->waiting--;
+    }
+    lock_release(&repair->lock);
+    return waits;
+}
+
+static void begin_action(struct event *event)
+{
+    struct repair_action *const job = CONTAINER_OF(event, struct repair_action, event);
+    struct repair *const repair = job->repair;
+    lock_acquire(&repair->lock);
+    repair->actions_posted--;
+    lock_release(&repair->lock);
+    job->next = repair->actions;
+    if (job->next != NULL)
+        job->next->previous = job;
+    repair->actions = job;
+    repair->in_flight++;
+    ask_next_for_action(job);
+    if (!repair->tick.armed && repair->in_flight > 0)
+        event_loop_start_timer(&repair->loop, &repair->tick, tick_ns);
+    if (repair->stopping)
+        reap_soon(repair);
+}
+
+static void ask_next_for_action(struct repair_action *job)
+{
+    struct repair *const repair = job->repair;
+    struct status why = {0};
+    job->peer = next_peer(repair, job->peer);
+    if (job->peer == NULL || repair->stopping) {
+        finish_action(job, NULL, 0);
+        return;
+    }
+    const struct unary_request call = {
+        .method = METHOD_GET_ACTION_RESULT,
+        .body = action_request(job),
+        .loop = &repair->loop,
+        .done = action_answered,
+        .argument = job,
+    };
+    job->begun_ns = clock_monotonic_ns(repair->loop.clock);
+    if (!unary_start(job->peer->client, &call, &job->call, &why))
+        finish_action(job, NULL, 0);
+}
+
+static grpc_slice action_request(const struct repair_action *job)
+{
+    enum { FIELD_INSTANCE = 1, FIELD_ACTION = 2, FIELD_FUNCTION = 6 };
+    const struct bytes instance = bytes_of_string(job->instance);
+    const size_t digest_bytes = digest_message_size(&job->action);
+    const size_t length =
+        (instance.length > 0 ? wire_bytes_field_size(FIELD_INSTANCE, instance.length) : 0) +
+        wire_bytes_field_size(FIELD_ACTION, digest_bytes) +
+        wire_varint_field_size(FIELD_FUNCTION, job->action.function);
+    grpc_slice slice = grpc_slice_malloc(length);
+    uint8_t *to = GRPC_SLICE_START_PTR(slice);
+    if (instance.length > 0)
+        to = wire_put_bytes_field(to, FIELD_INSTANCE, instance);
+    to = wire_put_bytes_key(to, FIELD_ACTION, digest_bytes);
+    to = digest_message_put(to, &job->action);
+    to = wire_put_varint_field(to, FIELD_FUNCTION, job->action.function);
+    ASSERT(to == GRPC_SLICE_END_PTR(slice));
+    return slice;
+}
+
+static void action_answered(void *argument, const struct status *status, grpc_byte_buffer *reply)
+{
+    struct repair_action *const job = argument;
+    struct repair *const repair = job->repair;
+    struct repair_peer *const peer = job->peer;
+    size_t length = 0;
+    uint8_t *const result = reply != NULL ? message_flat(reply, &length) : NULL;
+    grpc_byte_buffer_destroy(reply);
+    job->call = NULL;
+    if (result != NULL || status->code == STATUS_NOT_FOUND)
+        peer->proven_ns = clock_monotonic_ns(repair->loop.clock);
+    else if (status->code != STATUS_OK)
+        mark_down(peer, status, probe_pause_ns);
+    if (result != NULL)
+        finish_action(job, result, length);
+    else
+        ask_next_for_action(job);
+    reap_soon(repair);
+}
+
+static void finish_action(struct repair_action *job, uint8_t *result, size_t length)
+{
+    struct repair *const repair = job->repair;
+    metrics_add(repair->config.metrics,
+                result != NULL ? METRIC_READ_REPAIRS_FOUND : METRIC_READ_REPAIRS_ABSENT, 1);
+    if (job->previous != NULL)
+        job->previous->next = job->next;
+    else
+        repair->actions = job->next;
+    if (job->next != NULL)
+        job->next->previous = job->previous;
+    repair->in_flight--;
+    lock_acquire(&repair->lock);
+    struct repair_action_wait *const wait = job->wait;
+    if (wait != NULL) {
+        wait->job = NULL;
+        repair->waiting--;
+    }
+    lock_release(&repair->lock);
+    free(job);
+    if (wait != NULL)
+        wait->ready(wait, result, length);
+    else
+        free(result);
+}
+
 /* ---- which peers can be asked */
 
 static void mark_down(struct repair_peer *peer, const struct status *why, int64_t pause_ns)
@@ -404,19 +589,27 @@ static void probed(void *argument, const struct status *status, grpc_byte_buffer
     reap_soon(repair);
 }
 
+static bool is_silent(const struct repair_peer *peer, int64_t silent_ns)
+{
+    const int64_t now_ns = clock_monotonic_ns(peer->repair->loop.clock);
+    const bool proven = peer->proven_ns != 0 && now_ns - peer->proven_ns < proven_ns;
+    return silent_ns >= (proven ? proven_silence_ns : REPAIR_SILENCE_NS - tick_ns);
+}
+
 static void tick(struct timer *timer)
 {
     struct repair *const repair = CONTAINER_OF(timer, struct repair, tick);
     const int64_t now_ns = clock_monotonic_ns(repair->loop.clock);
     for (struct repair_peer *peer = repair->peers; peer != NULL; peer = peer->next) {
-        const bool proven = peer->proven_ns != 0 && now_ns - peer->proven_ns < proven_ns;
-        const int64_t limit_ns = proven ? proven_silence_ns : REPAIR_SILENCE_NS - tick_ns;
         struct status why = {0};
-        if (fetcher_silent_ns(peer->fetcher) < limit_ns)
+        if (!is_silent(peer, fetcher_silent_ns(peer->fetcher)))
             continue;
         status_fail(&why, STATUS_UNAVAILABLE, "it does not answer");
         mark_down(peer, &why, probe_pause_ns);
     }
+    for (struct repair_action *job = repair->actions; job != NULL; job = job->next)
+        if (job->call != NULL && is_silent(job->peer, now_ns - job->begun_ns))
+            unary_cancel(job->call); /* that is a failure of the peer */
     if (repair->in_flight > 0 && !timer->armed)
         event_loop_start_timer(&repair->loop, timer, tick_ns);
 }
@@ -466,8 +659,8 @@ static bool peer_new(struct repair *repair,
     };
     struct fetcher_config with_client = fetcher;
     bool ok = made->address != NULL || status_fail_errno(status, ENOMEM, "address");
-    ok = ok && peer_connect(address, repair->config.instance, repair->store->clock, &made->client,
-                            status);
+    ok = ok && peer_connect(address, repair->config.instance, repair->config.identity,
+                            repair->store->clock, &made->client, status);
     with_client.client = made->client;
     if (ok && fetcher_new(&with_client, &made->fetcher, status)) {
         *peer = made;
@@ -528,6 +721,9 @@ static void remove_peer(struct repair_peer *peer)
     event_loop_stop_timer(&peer->repair->loop, &peer->probe_timer);
     if (peer->probe != NULL)
         unary_cancel(peer->probe);
+    for (struct repair_action *job = peer->repair->actions; job != NULL; job = job->next)
+        if (job->peer == peer && job->call != NULL)
+            unary_cancel(job->call);
     status_fail(&why, STATUS_UNAVAILABLE, "it is no peer any more");
     fetcher_cancel(peer->fetcher, &why);
 }
@@ -574,7 +770,7 @@ static void reap(struct timer *timer)
 {
     struct repair *const repair = CONTAINER_OF(timer, struct repair, reap);
     lock_acquire(&repair->lock);
-    const bool more = repair->queue != NULL || repair->posted;
+    const bool more = repair->queue != NULL || repair->posted || repair->actions_posted > 0;
     lock_release(&repair->lock);
     if (repair->in_flight > 0 || more)
         return;

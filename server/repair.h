@@ -14,6 +14,7 @@
 #include "server/flights.h"
 
 struct repair;
+struct peer_identity;
 
 /* What an unreachable peer adds to a miss, at most. */
 #define REPAIR_SILENCE_NS (400 * NS_PER_MS)
@@ -26,7 +27,8 @@ struct repair_config {
     struct durability *durability; /* borrowed, as all pointers here */
     struct flights *flights;
     struct metrics *metrics;
-    const char *instance; /* whose name is served by all of them; copied */
+    const char *instance;                 /* whose name is served by all of them; copied */
+    const struct peer_identity *identity; /* copied; NULL: no TLS. Its texts outlive this */
 };
 
 MUST_CHECK bool repair_new(const struct repair_config *config,
@@ -34,6 +36,9 @@ MUST_CHECK bool repair_new(const struct repair_config *config,
                            struct status *status);
 /* Nobody waits any more. Waits for what is being committed, never for a peer. NULL is fine. */
 void repair_free(struct repair *repair);
+
+/* Is there anybody who can be asked, at the moment? repair may be NULL. Any thread. */
+bool repair_can_ask(struct repair *repair);
 
 /* Asks these from now on. INVALID_ARGUMENT, RESOURCE_EXHAUSTED. One thread at a time. */
 MUST_CHECK bool repair_set_peers(struct repair *repair,
@@ -59,5 +64,20 @@ MUST_CHECK bool repair_start(struct repair *repair,
                              struct repair_wait *wait);
 /* True: ready will not be called. False: it has been, or is being called. */
 bool repair_cancel(struct repair *repair, struct repair_wait *wait);
+
+/*
+ * The same for an action result: peers are asked for what they would serve. It is given out as it came and not stored: when and by
+ * whom it was written is known to the puller alone, which brings it.
+ */
+struct repair_action_wait {
+    /* As above. result: what the first peer that has one said, owned by whoever waits, freed with free(); NULL: nobody has. */
+    void (*ready)(struct repair_action_wait *wait, uint8_t *result, size_t length);
+    struct repair_action *job; /* the repair's; NULL: it does not wait */
+};
+MUST_CHECK bool repair_start_action(struct repair *repair,
+                                    const struct digest *action,
+                                    struct bytes instance,
+                                    struct repair_action_wait *wait);
+bool repair_cancel_action(struct repair *repair, struct repair_action_wait *wait);
 
 #endif

@@ -7,21 +7,26 @@
  *
  * Asking for more than max_batch_total_size_bytes fails the call. What then does not fit into a
  * response with its overhead gets RESOURCE_EXHAUSTED, on which clients ask again.
+ *
+ * With peers, those that are missing are asked for first, all together, and those that turn out to be damaged then.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "proto/hot_messages.h"
 #include "proto/resource_name.h"
+#include "server/call_repair.h"
 #include "server/methods.h"
 #include "server/server.h"
 #include "server/whole_blob.h"
 #include "server/zstd_blobs.h"
 #include "store/blob_reader.h"
+#include "store/find.h"
 
 enum {
     PIECE_BYTES = 256 * 1024,
     MOVE_BYTES_MAX = 16 * 1024, /* larger data stays where it was read */
+    DAMAGED_MAX = 64,           /* asked of peers for one answer */
     ZSTD_BYTES_MIN = 1024,      /* smaller blobs are sent as they are */
 };
 
@@ -43,13 +48,27 @@ struct answer {
     struct zstd_blobs zstd;
     uint8_t *packed; /* owned, by malloc: what a blob is encoded into */
     size_t packed_capacity;
+
+    struct digest *damaged; /* in the arena; NULL: it does not matter which are */
+    size_t damaged_count;
 };
 
+struct batch_state {
+    struct digests_request request;
+    struct call_repair repair;
+    bool asked, asked_damaged; /* peers */
+};
+
+static void answer_or_ask(struct call *call, struct batch_state *state);
+static void repaired(struct call *call, void *state_memory);
+static bool ask_for_missing(struct call *call, struct batch_state *state, struct answer *answer);
 static bool start(struct call *call,
                   struct answer *answer,
-                  const struct message *message,
+                  struct batch_state *state,
                   struct status *status);
 static bool parse_digests(struct answer *answer, struct arena *arena, struct status *status);
+static void note_damaged(struct answer *answer, const struct digest *digest);
+static void on_free(struct call *call, void *state);
 static void answer_free(struct answer *answer);
 static size_t error_size_min(const struct wire_digest *wire);
 static void put_entry(struct answer *answer, size_t index);
@@ -77,15 +96,37 @@ static bool add_slice(struct answer *answer, grpc_slice slice);
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
-    (void)state;
+    struct batch_state *const batch = state;
+    struct status status = {0};
+    if (batch_read_decode(message->parts, call_arena(call), &batch->request, &status) &&
+        call_check_instance(call, batch->request.instance_name, &status))
+        answer_or_ask(call, batch);
+    else
+        call_fail(call, &status);
+}
+
+static void answer_or_ask(struct call *call, struct batch_state *state)
+{
     struct answer answer = {.server = call_server(call), .piece = grpc_empty_slice()};
     struct status status = {0};
-    bool ok = start(call, &answer, message, &status);
+    bool ok = start(call, &answer, state, &status);
+    if (ok && ask_for_missing(call, state, &answer)) {
+        answer_free(&answer);
+        call_park(call, repaired);
+        return;
+    }
     for (size_t i = 0; ok && i < answer.request.digest_count; i++)
         put_entry(&answer, i);
     if (ok && (!cut(&answer) || answer.failed))
         ok = status_fail(&status, STATUS_RESOURCE_EXHAUSTED,
                          "no memory for %zu blobs; ask for fewer", answer.request.digest_count);
+    if (ok && answer.damaged_count > 0 &&
+        call_repair_start(&state->repair, call, answer.damaged, answer.damaged_count)) {
+        state->asked_damaged = true;
+        answer_free(&answer);
+        call_park(call, repaired);
+        return;
+    }
     if (ok && answer.slice_count == 0)
         ok = add_slice(&answer, grpc_empty_slice()) || no_memory(&answer, &status);
     if (!ok) {
@@ -106,14 +147,48 @@ static void on_message(struct call *call, void *state, const struct message *mes
     free(slices);
 }
 
+static void repaired(struct call *call, void *state_memory)
+{
+    struct batch_state *const state = state_memory;
+    if (call_repair_over(&state->repair))
+        answer_or_ask(call, state);
+    else
+        call_park(call, repaired);
+}
+
+static void on_free(struct call *call, void *state)
+{
+    (void)call;
+    call_repair_end(&((struct batch_state *)state)->repair);
+}
+
+/* Once. False: there is nothing to wait for. */
+static bool ask_for_missing(struct call *call, struct batch_state *state, struct answer *answer)
+{
+    const size_t count = answer->request.digest_count;
+    if (state->asked || !call_repair_is_possible(call))
+        return false;
+    state->asked = true;
+    struct digest *const missing = arena_take(call_arena(call), count * sizeof(*missing));
+    size_t missing_count = 0;
+    for (size_t i = 0; missing != NULL && i < count; i++) {
+        struct place place;
+        if (answer->digests[i].hash_length > 0 && !digest_is_empty_blob(&answer->digests[i]) &&
+            !store_find_blob(answer->server->store, &answer->digests[i], FIND_ONLY, &place))
+            missing[missing_count++] = answer->digests[i];
+    }
+    return missing_count > 0 && call_repair_start(&state->repair, call, missing, missing_count);
+}
+
 static bool start(struct call *call,
                   struct answer *answer,
-                  const struct message *message,
+                  struct batch_state *state,
                   struct status *status)
 {
-    if (!batch_read_decode(message->parts, call_arena(call), &answer->request, status) ||
-        !call_check_instance(call, answer->request.instance_name, status))
-        return false;
+    answer->request = state->request;
+    /* Without it the answer says that they are not there. */
+    if (!state->asked_damaged && call_repair_is_possible(call))
+        answer->damaged = arena_take(call_arena(call), DAMAGED_MAX * sizeof(*answer->damaged));
     return parse_digests(answer, call_arena(call), status);
 }
 
@@ -260,8 +335,10 @@ static bool put_large(struct answer *answer, const struct digest *digest, struct
     if (!whole_blob_read(&answer->large, answer->server->durability, digest,
                          LIMIT_BATCH_TOTAL_BYTES, &data, &found, status))
         return false;
-    if (!found)
+    if (!found) {
+        note_damaged(answer, digest); /* or it has gone meanwhile */
         return not_found(digest, status);
+    }
     if (put_packed(answer, digest, data))
         return true;
     uint8_t *const head = piece_reserve(answer, BATCH_READ_HEAD_BYTES_MAX);
@@ -290,9 +367,16 @@ static bool read_small(struct answer *answer,
             return false;
         }
         damaged_blob_forget(answer->server->durability, digest, place, &why);
+        note_damaged(answer, digest);
         found = false;
     }
     return found || not_found(digest, status);
+}
+
+static void note_damaged(struct answer *answer, const struct digest *digest)
+{
+    if (answer->damaged != NULL && answer->damaged_count < DAMAGED_MAX)
+        answer->damaged[answer->damaged_count++] = *digest;
 }
 
 /*
@@ -427,5 +511,7 @@ const struct method rpc_batch_read = {
     .kind = METHOD_UNARY,
     .role = ROLE_READ,
     .has_instance = true,
+    .state_bytes = sizeof(struct batch_state),
     .on_message = on_message,
+    .on_free = on_free,
 };

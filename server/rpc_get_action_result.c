@@ -2,12 +2,15 @@
 /*
  * ActionCache.GetActionResult: a result is served only when everything it names can be read. The
  * key is the action's hash; a result that was stored for another size is none of this action.
+ *
+ * With peers, what is not here is asked of them before it counts as missing: the result, and then, in rounds, what it names.
  */
 #include <stdlib.h>
 
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
 #include "proto/error_details.h"
 #include "server/action_answer.h"
+#include "server/call_repair.h"
 #include "server/completeness.h"
 #include "server/methods.h"
 #include "server/server.h"
@@ -23,12 +26,20 @@ struct lookup {
     uint8_t *memory; /* owned: of the record */
     struct action_record record;
     struct completeness completeness;
+    struct call_repair repair;
+    bool asked;         /* peers, for the result */
+    size_t asked_count; /* blobs of the last round; they are in completeness.missing */
 };
 
 static bool parse(struct call *call,
                   const struct message *message,
                   struct lookup *lookup,
                   struct status *status);
+static void answer_or_ask(struct call *call, void *state);
+static void repaired(struct call *call, void *state);
+static bool ask_peers(struct call *call, struct lookup *lookup);
+static bool some_came(struct call *call, const struct lookup *lookup);
+static void count_failure(struct call *call, const struct lookup *lookup);
 static bool find(struct call *call, struct lookup *lookup, struct status *status);
 static bool check(struct call *call, struct lookup *lookup, struct status *status);
 static bool put_inline(struct call *call,
@@ -41,16 +52,96 @@ static void refuse(struct call *call, const struct lookup *lookup, const struct 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
     struct lookup *const lookup = state;
+    struct status status = {0};
+    if (parse(call, message, lookup, &status))
+        answer_or_ask(call, lookup);
+    else
+        refuse(call, lookup, &status);
+}
+
+static void answer_or_ask(struct call *call, void *state)
+{
+    struct lookup *const lookup = state;
     struct byte_builder answer = {0};
     struct status status = {0};
-    if (parse(call, message, lookup, &status) && find(call, lookup, &status) &&
-        check(call, lookup, &status) && put_inline(call, lookup, &answer, &status)) {
+    lookup->completeness.complete = true;
+    lookup->completeness.missing_count = 0;
+    if ((lookup->memory != NULL || find(call, lookup, &status)) && check(call, lookup, &status) &&
+        put_inline(call, lookup, &answer, &status)) {
         metrics_add(call_server(call)->metrics, METRIC_ACTION_HITS, 1);
         reply(call, lookup, &answer);
         return;
     }
     byte_builder_free(&answer);
+    if (status.code == STATUS_NOT_FOUND && ask_peers(call, lookup)) {
+        call_park(call, repaired);
+        return;
+    }
+    count_failure(call, lookup);
     refuse(call, lookup, &status);
+}
+
+/* For the result once; for what it names as long as each round brings something. */
+static bool ask_peers(struct call *call, struct lookup *lookup)
+{
+    const struct completeness *const completeness = &lookup->completeness;
+    if (lookup->memory == NULL) {
+        if (lookup->asked)
+            return false;
+        lookup->asked = true;
+        return call_repair_start_action(&lookup->repair, call, &lookup->action, lookup->instance);
+    }
+    if (completeness->missing_count == 0)
+        return false;
+    lookup->asked_count = completeness->missing_count < COMPLETENESS_NAMED_MAX
+                              ? completeness->missing_count
+                              : COMPLETENESS_NAMED_MAX;
+    return call_repair_start(&lookup->repair, call, completeness->missing, lookup->asked_count);
+}
+
+static void repaired(struct call *call, void *state)
+{
+    struct lookup *const lookup = state;
+    struct status status = {0};
+    if (!call_repair_over(&lookup->repair)) {
+        call_park(call, repaired);
+        return;
+    }
+    if (lookup->memory == NULL && lookup->repair.result != NULL) {
+        lookup->memory = lookup->repair.result;
+        lookup->record.result = bytes_of(lookup->memory, lookup->repair.result_length);
+        lookup->repair.result = NULL;
+    }
+    if (!call_cancelled(call) &&
+        (lookup->asked_count == 0 ? lookup->memory != NULL : some_came(call, lookup))) {
+        lookup->asked_count = 0;
+        answer_or_ask(call, lookup);
+        return;
+    }
+    char text[DIGEST_TEXT_BYTES_MAX];
+    if (lookup->memory == NULL)
+        status_fail(&status, STATUS_NOT_FOUND, "no result of action %s is stored",
+                    digest_text(&lookup->action, text));
+    else if (completeness_fail(&lookup->completeness, &lookup->action, &status))
+        ASSERT(false); /* it never says true */
+    count_failure(call, lookup);
+    refuse(call, lookup, &status);
+}
+
+static bool some_came(struct call *call, const struct lookup *lookup)
+{
+    for (size_t i = 0; i < lookup->asked_count; i++)
+        if (store_has_blob(call_server(call)->store, &lookup->completeness.missing[i]))
+            return true;
+    return false;
+}
+
+static void count_failure(struct call *call, const struct lookup *lookup)
+{
+    if (lookup->memory == NULL)
+        metrics_add(call_server(call)->metrics, METRIC_ACTION_MISSES, 1);
+    else if (!lookup->completeness.complete)
+        metrics_add(call_server(call)->metrics, METRIC_ACTION_INCOMPLETE, 1);
 }
 
 static bool parse(struct call *call,
@@ -96,7 +187,6 @@ static bool find(struct call *call, struct lookup *lookup, struct status *status
     }
     if (lookup->memory != NULL)
         return true;
-    metrics_add(server->metrics, METRIC_ACTION_MISSES, 1);
     char text[DIGEST_TEXT_BYTES_MAX];
     return status_fail(status, STATUS_NOT_FOUND, "no result of action %s is stored",
                        digest_text(&lookup->action, text));
@@ -112,7 +202,6 @@ static bool check(struct call *call, struct lookup *lookup, struct status *statu
         return false;
     if (completeness->complete)
         return true;
-    metrics_add(server->metrics, METRIC_ACTION_INCOMPLETE, 1);
     return completeness_fail(completeness, &lookup->action, status);
 }
 
@@ -147,7 +236,6 @@ static bool put_inline(struct call *call,
     if (completeness->missing_count == 0)
         return true;
     completeness->complete = false;
-    metrics_add(server->metrics, METRIC_ACTION_INCOMPLETE, 1);
     return completeness_fail(completeness, &lookup->action, status);
 }
 
@@ -195,6 +283,7 @@ static void on_free(struct call *call, void *state)
 {
     (void)call;
     struct lookup *const lookup = state;
+    call_repair_end(&lookup->repair);
     free(lookup->memory);
 }
 

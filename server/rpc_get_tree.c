@@ -6,12 +6,14 @@
 #include <stdlib.h>
 
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
+#include "server/call_repair.h"
 #include "server/methods.h"
 #include "server/server.h"
 #include "server/tree_pages.h"
 
 struct state {
     struct tree_pages pages;
+    struct call_repair repair;
     bool last_sent;
 };
 
@@ -20,15 +22,19 @@ static bool start(struct call *call,
                   const struct message *message,
                   struct status *status);
 static void go_on(struct call *call, void *state);
+static void repaired(struct call *call, void *state);
 static void send_page(struct call *call, struct state *state);
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
+    struct state *const tree = state;
     struct status status = {0};
-    if (start(call, state, message, &status))
-        go_on(call, state);
-    else
+    if (start(call, tree, message, &status)) {
+        tree->pages.asks = call_repair_is_possible(call);
+        go_on(call, tree);
+    } else {
         call_fail(call, &status);
+    }
 }
 
 static bool start(struct call *call,
@@ -71,12 +77,26 @@ static void go_on(struct call *call, void *state_memory)
         call_fail(call, &status);
         return;
     }
-    if (next == TREE_PAGES_UNFINISHED) {
+    if (next == TREE_PAGES_ABSENT &&
+        call_repair_start(&state->repair, call, &state->pages.absent, 1)) {
+        call_park(call, repaired);
+        return;
+    }
+    if (next == TREE_PAGES_UNFINISHED || next == TREE_PAGES_ABSENT) {
         call_resume(call, go_on); /* behind others that want a worker */
         return;
     }
     state->last_sent = next == TREE_PAGES_LAST;
     send_page(call, state);
+}
+
+static void repaired(struct call *call, void *state_memory)
+{
+    struct state *const state = state_memory;
+    if (call_repair_over(&state->repair))
+        go_on(call, state_memory);
+    else
+        call_park(call, repaired);
 }
 
 /* The client may be slow: only what the next page needs is kept meanwhile. */
@@ -106,6 +126,7 @@ static void on_free(struct call *call, void *state_memory)
 {
     (void)call;
     struct state *const state = state_memory;
+    call_repair_end(&state->repair);
     tree_pages_end(&state->pages);
 }
 

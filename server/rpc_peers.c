@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "server/methods.h"
+#include "server/peers.h"
 #include "server/server.h"
 #include "varve/v1/replication.pb-c.h"
 
@@ -11,6 +12,7 @@ typedef Varve__V1__PeersResponse peers_response;
 typedef Varve__V1__Follower follower_message;
 
 static bool fill_followers(struct call *call, peers_response *response, struct status *status);
+static bool fill_peers(struct call *call, peers_response *response, struct status *status);
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
@@ -24,7 +26,7 @@ static void on_message(struct call *call, void *state, const struct message *mes
     response.node_uid = server->store->node_uid;
     response.ack_copies = copies.wanted;
     response.ack_copies_degraded = copies.degraded ? 1 : 0;
-    if (fill_followers(call, &response, &status))
+    if (fill_followers(call, &response, &status) && fill_peers(call, &response, &status))
         call_reply_packed(call, &response.base);
     else
         call_fail(call, &status);
@@ -62,6 +64,61 @@ static bool fill_followers(struct call *call, peers_response *response, struct s
     }
     response->n_followers = count;
     response->followers = pointers;
+    return true;
+}
+
+/* What is told of one peer, with all that it points to. */
+struct told_peer {
+    struct peer_report report;
+    Varve__V1__Peer message;
+    Varve__V1__PeerLane lanes[LANE_COUNT], *lane_pointers[LANE_COUNT];
+};
+
+static void tell_peer(struct told_peer *told)
+{
+    static const Varve__V1__Lane names[LANE_COUNT] = {
+        [LANE_SMALL] = VARVE__V1__LANE__LANE_SMALL, [LANE_LARGE] = VARVE__V1__LANE__LANE_LARGE};
+    struct peer_report *const from = &told->report;
+    varve__v1__peer__init(&told->message);
+    told->message.address = from->address;
+    told->message.uid = from->uid;
+    told->message.state = (Varve__V1__Peer__State)from->state;
+    told->message.last_error = from->last_error.message;
+    told->message.blobs_fetched = from->blobs_fetched;
+    told->message.bytes_fetched = from->bytes_fetched;
+    for (size_t i = 0; i < LANE_COUNT; i++) {
+        Varve__V1__PeerLane *const to = &told->lanes[i];
+        varve__v1__peer_lane__init(to);
+        to->lane = names[i];
+        to->applied_seq = from->lanes[i].applied_seq;
+        to->durable_seq = from->lanes[i].durable_seq;
+        to->behind_records = from->lanes[i].behind_records;
+        to->behind_bytes = from->lanes[i].behind_bytes;
+        to->behind_seconds = from->lanes[i].behind_seconds;
+        told->lane_pointers[i] = to;
+    }
+    told->message.lanes = told->lane_pointers;
+    told->message.n_lanes = LANE_COUNT;
+}
+
+static bool fill_peers(struct call *call, peers_response *response, struct status *status)
+{
+    struct server *const server = call_server(call);
+    if (server->peers == NULL)
+        return true;
+    struct arena *const arena = call_arena(call);
+    struct peer_report *const reports = arena_take(arena, PEERS_MAX * sizeof(*reports));
+    struct told_peer *const told = arena_take_zeroed(arena, PEERS_MAX, sizeof(*told));
+    Varve__V1__Peer **const pointers = arena_take_zeroed(arena, PEERS_MAX, sizeof(*pointers));
+    if (reports == NULL || told == NULL || pointers == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the peers");
+    response->n_peers = peers_report(server->peers, reports, PEERS_MAX);
+    response->peers = pointers;
+    for (size_t i = 0; i < response->n_peers; i++) {
+        told[i].report = reports[i];
+        tell_peer(&told[i]);
+        pointers[i] = &told[i].message;
+    }
     return true;
 }
 

@@ -12,6 +12,7 @@
 #include "proto/hot_messages.h"
 #include "server/buffer_wait.h"
 #include "server/byte_stream.h"
+#include "server/call_repair.h"
 #include "server/methods.h"
 #include "server/server.h"
 #include "server/whole_blob.h"
@@ -28,6 +29,8 @@ struct read_state {
     uint64_t position, end; /* of the uncompressed bytes that are still to be sent */
     bool sent;
     struct blob_reader *reader; /* owned; NULL for a blob of the small lane */
+    struct call_repair repair;
+    bool asked; /* peers, for the blob */
     struct buffer_wait wait;
 };
 
@@ -73,6 +76,7 @@ static bool damaged(struct server *server,
                     struct place place,
                     struct status *status);
 static void fail(struct call *call, struct read_state *read, struct status *status);
+static void repaired(struct call *call, void *state);
 static void send_slice(struct call *call,
                        struct read_state *read,
                        grpc_slice data,
@@ -94,10 +98,10 @@ static void on_message(struct call *call, void *state, const struct message *mes
 {
     struct read_state *const read = state;
     struct status status;
-    if (!begin(call, read, message, &status))
-        call_fail(call, &status);
-    else
+    if (begin(call, read, message, &status))
         send_next(call, read);
+    else
+        fail(call, read, &status);
 }
 
 static bool begin(struct call *call,
@@ -329,9 +333,32 @@ static bool damaged(struct server *server,
 /* Nobody resumes after NOT_FOUND, and nobody takes what was sent for the whole (docs/protocol.md, decision 12). */
 static void fail(struct call *call, struct read_state *read, struct status *status)
 {
+    if (status->code == STATUS_NOT_FOUND && !read->asked &&
+        call_repair_start(&read->repair, call, &read->digest, 1)) {
+        read->asked = true;
+        call_park(call, repaired);
+        return;
+    }
     if (read->sent && status->code == STATUS_NOT_FOUND)
         status->code = STATUS_ABORTED;
     call_fail(call, status);
+}
+
+/* Goes on where it was, if a peer had it. */
+static void repaired(struct call *call, void *state)
+{
+    struct read_state *const read = state;
+    struct status status;
+    if (!call_repair_over(&read->repair)) {
+        call_park(call, repaired);
+        return;
+    }
+    blob_reader_free(read->reader);
+    read->reader = NULL;
+    if (open_blob(call_server(call), read, &status))
+        send_next(call, read);
+    else
+        fail(call, read, &status);
 }
 
 static void send_slice(struct call *call,
@@ -352,5 +379,6 @@ static void on_free(struct call *call, void *state)
     (void)call;
     struct read_state *const read = state;
     buffer_wait_end(&read->wait);
+    call_repair_end(&read->repair);
     blob_reader_free(read->reader);
 }

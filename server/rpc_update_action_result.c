@@ -2,24 +2,31 @@
 /*
  * ActionCache.UpdateActionResult: stores the client's bytes of the result, unknown fields and all.
  * What it names may still be missing; that is looked at when it is asked for (docs/protocol.md, decision 9).
- * The last writer wins.
+ * The last writer wins: of two that write at once one waits for the other, and has the later time, whatever the clocks say, so that every
+ * node that hears of both comes to the same end (server/flights.h).
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/crc32c.h"
 #include "proto/hot_messages.h"
 #include "server/action_answer.h"
 #include "server/completeness.h"
+#include "server/flights.h"
 #include "server/methods.h"
 #include "server/server.h"
-#include "store/action_record.h"
+#include "store/blob_reader.h"
 
 enum { WRITER_BYTES_MAX = 512, TOOL_BYTES_MAX = 256 };
 
 struct state {
     struct call *call;
+    struct digest action;
+    struct bytes instance;
     struct bytes result;
+    struct flight flight;
+    struct flight_waiter waiter;
     struct bytes payload[4]; /* fixed part, instance, writer, result */
     uint8_t fixed[ACTION_RECORD_FIXED_BYTES];
     char writer[WRITER_BYTES_MAX];
@@ -28,10 +35,14 @@ struct state {
     struct status committed;
 };
 
-static bool make_record(struct call *call,
-                        struct state *state,
-                        const struct message *message,
-                        struct status *status);
+static bool take_request(struct call *call,
+                         struct state *state,
+                         const struct message *message,
+                         struct status *status);
+static void claim(struct call *call, void *state_memory);
+static void may_claim(struct flight_waiter *waiter);
+static void make_record(struct call *call, struct state *state);
+static int64_t time_of_writing(const struct server *server, const struct state *state);
 static bool decode(struct call *call,
                    const struct message *message,
                    struct update_action_result_request *request,
@@ -45,33 +56,57 @@ static void on_message(struct call *call, void *state_memory, const struct messa
 {
     struct state *const state = state_memory;
     struct status status = {0};
-    if (!make_record(call, state, message, &status)) {
+    if (take_request(call, state, message, &status))
+        claim(call, state);
+    else
         call_fail(call, &status);
-        return;
-    }
-    commit_submit(durability_commit(call_server(call)->durability, LANE_SMALL), &state->commit);
 }
 
-static bool make_record(struct call *call,
-                        struct state *state,
-                        const struct message *message,
-                        struct status *status)
+static bool take_request(struct call *call,
+                         struct state *state,
+                         const struct message *message,
+                         struct status *status)
 {
     struct update_action_result_request request;
-    struct digest action;
-    if (!decode(call, message, &request, &action, status))
+    if (!decode(call, message, &request, &state->action, status))
         return false;
+    state->call = call;
+    state->instance = request.instance_name;
+    state->result = request.action_result;
+    state->waiter.ready = may_claim;
+    return true;
+}
+
+/* The turn is handed on: to whoever ends the write that this one waits for, or to the commit. */
+static void claim(struct call *call, void *state_memory)
+{
+    struct state *const state = state_memory;
+    struct server *const server = call_server(call);
+    const struct blob_key key =
+        blob_table_action_key(server->store->table, &state->action, state->instance);
+    if (!flights_begin(server->flights, key, &state->flight, &state->waiter))
+        return;
+    make_record(call, state);
+    commit_submit(durability_commit(server->durability, LANE_SMALL), &state->commit);
+}
+
+/* On the thread of whoever was before. */
+static void may_claim(struct flight_waiter *waiter)
+{
+    call_resume(CONTAINER_OF(waiter, struct state, waiter)->call, claim);
+}
+
+static void make_record(struct call *call, struct state *state)
+{
     const struct server *const server = call_server(call);
     const struct action_record record = {
-        .written_wall_ns = clock_wall_ns(server->clock),
+        .written_wall_ns = time_of_writing(server, state),
         .node_uid = server->store->node_uid,
-        .instance = request.instance_name,
+        .instance = state->instance,
         .writer = writer_text(call, state->writer),
-        .result = request.action_result,
+        .result = state->result,
     };
     action_record_fixed_put(state->fixed, &record);
-    state->call = call;
-    state->result = record.result;
     state->payload[0] = bytes_of(state->fixed, sizeof(state->fixed));
     state->payload[1] = record.instance;
     state->payload[2] = record.writer;
@@ -81,17 +116,34 @@ static bool make_record(struct call *call,
                                        .count = ARRAY_LENGTH(state->payload)};
     state->record = (struct record){
         .kind = RECORD_ACTION,
-        .digest = action,
+        .digest = state->action,
         .payload = payload,
         .payload_bytes = bytes_list_length(payload),
         .payload_crc32c = crc32c_list(0, payload),
     };
     state->commit = (struct commit_request){
         .record = &state->record,
-        .instance = request.instance_name,
+        .instance = state->instance,
         .ack = {.done = on_committed},
     };
-    return true;
+}
+
+/* After that of the result that it replaces, though the clock may have been set back, or be behind that of another node. */
+static int64_t time_of_writing(const struct server *server, const struct state *state)
+{
+    const int64_t now_ns = clock_wall_ns(server->clock);
+    uint8_t *memory = NULL;
+    struct action_record before;
+    struct place place;
+    struct status ignored;
+    if (!action_read(server->store, &state->action, state->instance, &memory, &before, &place,
+                     &ignored) ||
+        memory == NULL)
+        return now_ns; /* there is none, or none that can be read */
+    const int64_t later_ns =
+        before.written_wall_ns < INT64_MAX ? before.written_wall_ns + 1 : INT64_MAX;
+    free(memory);
+    return now_ns > later_ns ? now_ns : later_ns;
 }
 
 static bool decode(struct call *call,
@@ -148,6 +200,7 @@ static void on_committed(struct ack *ack, const struct status *result)
 {
     struct state *const state = CONTAINER_OF(ack, struct state, commit.ack);
     state->committed = *result;
+    flights_end(call_server(state->call)->flights, &state->flight);
     call_resume(state->call, reply);
 }
 

@@ -30,6 +30,8 @@
 #include "server/http.h"
 #include "server/notify.h"
 #include "server/progress.h"
+#include "server/peers.h"
+#include "server/repair.h"
 #include "server/rpc_metrics.h"
 #include "server/tls.h"
 #include "server/uploads.h"
@@ -87,6 +89,7 @@ static bool limit_store(const struct config *config,
                         struct store_config *store,
                         struct status *status);
 static bool open_front(struct server *server, struct status *status);
+static bool follow_peers(struct server *server, struct status *status);
 static bool start_threads(struct server *server, struct status *status);
 static void log_ready(struct server *server);
 static void close_parts(struct server *server);
@@ -119,6 +122,7 @@ bool server_start(const struct config *config, struct server **server, struct st
      * a port and then fail.
      */
     if (!open_parts(made, status) || !open_store(made, status) || !open_front(made, status) ||
+        !follow_peers(made, status) ||
         !start_threads(made, status)) {
         close_parts(made);
         return false;
@@ -253,7 +257,8 @@ static bool open_store(struct server *server, struct status *status)
     };
     copies_configure(durability_copies(server->durability), &copies);
     http_set_series(server->private->http, render_followers, server);
-    return upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns,
+    return flights_new(&server->flights, status) &&
+           upload_table_new(server->store, server->clock, server->metrics, config->upload_keep_ns,
                             &server->uploads, status) &&
            feed_waits_new(durability_copies(server->durability), server->clock, server->metrics,
                           &server->feed_waits, status);
@@ -301,6 +306,46 @@ static bool open_front(struct server *server, struct status *status)
                                        .keepalive_ns = config->keepalive_ns,
                                        .tls = server->tls};
     return front_new(&front, &server->private->front, status);
+}
+
+/* Each has threads of its own. */
+static bool follow_peers(struct server *server, struct status *status)
+{
+    const struct config *const config = server->config;
+    const char *const instance = config->instances.count > 0 ? config->instances.items[0] : "";
+    const struct peer_identity identity = {.certificate = config->tls_cert,
+                                           .key = config->tls_key,
+                                           .ca = config->tls_client_ca};
+    char name[256] = "";
+    if (gethostname(name, sizeof(name) - 1) != 0)
+        name[0] = '\0';
+    const size_t length = strlen(name);
+    snprintf(name + length, sizeof(name) - length, ":%d", server_grpc_port(server));
+    const struct repair_config repair = {.durability = server->durability,
+                                         .flights = server->flights,
+                                         .metrics = server->metrics,
+                                         .instance = instance,
+                                         .identity = &identity};
+    if (strcmp(config->read_repair, "on") == 0 && !repair_new(&repair, &server->repair, status))
+        return false;
+    const struct peers_config peers = {.durability = server->durability,
+                                       .flights = server->flights,
+                                       .metrics = server->metrics,
+                                       .repair = server->repair,
+                                       .name = name,
+                                       .instance = instance,
+                                       .identity = &identity};
+    return peers_new(&peers, &server->peers, status) &&
+           peers_set(server->peers, config->peers.items, config->peers.count, status);
+}
+
+void server_reload_peers(struct server *server, const struct config *config)
+{
+    struct status status = {0};
+    struct log_text reason;
+    if (!peers_set(server->peers, config->peers.items, config->peers.count, &status))
+        log_event(LOG_LEVEL_ERROR, "peers_not_followed", "reason=%s",
+                  log_quote(&reason, status.message));
 }
 
 static void run_poller(void *argument)
@@ -442,6 +487,7 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
     if (now_ns - maintenance->connections_ns >= connections_pause_ns) {
         maintenance->connections_ns = now_ns;
         accept_guard_step();
+        peers_step(server->peers);
         reload_files(server, atomic_exchange(&server->private->reload, false));
     }
     if (now_ns - maintenance->progress_ns >= progress_pause_ns) {
@@ -579,6 +625,8 @@ static void close_parts(struct server *server)
     lock_release(&private->lock);
     join(&private->groups[THREADS_MAINTENANCE]);
     join(&private->groups[THREADS_STAND_IN]);
+    peers_free(server->peers);
+    repair_free(server->repair);
 
     if (server->workers != NULL)
         workers_stop(server->workers);
@@ -596,6 +644,7 @@ static void close_parts(struct server *server)
     http_set_series(private->http, NULL, NULL);
     upload_table_free(server->uploads);
     feed_waits_free(server->feed_waits);
+    flights_free(server->flights);
     durability_close(server->durability);
     budget_free(server->budget);
     workers_free(server->workers);

@@ -12,8 +12,11 @@
 struct access;
 struct budget;
 struct feed_waits;
+struct flights;
 struct health;
 struct method;
+struct peers;
+struct repair;
 struct rpc_metrics;
 struct tls;
 struct upload_table;
@@ -34,6 +37,9 @@ struct server {
     struct store *store; /* borrowed from durability */
     struct upload_table *uploads;
     struct feed_waits *feed_waits;
+    struct flights *flights; /* what is on its way into the store */
+    struct peers *peers;     /* whom this node follows */
+    struct repair *repair;   /* NULL: read repair is off */
     struct health *health;
     const struct method *const *methods; /* borrowed: all that are served */
     size_t methods_count;
@@ -62,6 +68,12 @@ void server_stop(struct server *server);
 
 /* The files that the configuration names (access, certificates) are read again, soon. Any thread. */
 void server_reload(struct server *server);
+
+/*
+ * Follows the peers that this configuration names from now on, and no others: those that are new start, those that are gone stop, the
+ * rest go on. Nothing else of it counts, and nothing of it is borrowed. Failures are logged. The thread that started the server.
+ */
+void server_reload_peers(struct server *server, const struct config *config);
 
 /* What health, readyz and the log say. */
 enum server_state { SERVER_STARTING, SERVER_SERVING, SERVER_READ_ONLY, SERVER_DRAINING };

@@ -26,7 +26,7 @@ static bool token_parse(const struct digest *root,
                         size_t *position,
                         struct status *status);
 static bool page_is_full(const struct tree_pages *pages);
-static bool visit(struct tree_pages *pages, struct status *status);
+static bool visit(struct tree_pages *pages, bool *absent, struct status *status);
 static bool add_children(struct tree_pages *pages,
                          const struct digest *digest,
                          struct bytes directory,
@@ -75,8 +75,13 @@ bool tree_pages_next(struct tree_pages *pages, enum tree_pages_state *state, str
         struct digest next;
         digest_set_get(&pages->queue, pages->next, &next);
         read_bytes += (uint64_t)next.size_bytes;
-        if (!visit(pages, status))
+        bool absent = false;
+        if (!visit(pages, &absent, status))
             return false;
+        if (absent) {
+            *state = TREE_PAGES_ABSENT;
+            return true;
+        }
     }
     *state = pages->next < pages->queue.count ? TREE_PAGES_READY : TREE_PAGES_LAST;
     if (*state == TREE_PAGES_READY)
@@ -102,7 +107,8 @@ static bool page_is_full(const struct tree_pages *pages)
            pages->page.length + FIELD_HEAD_BYTES_MAX + (uint64_t)next.size_bytes > PAGE_BYTES_MAX;
 }
 
-static bool visit(struct tree_pages *pages, struct status *status)
+/* *absent: nothing was done, it is to be asked for. */
+static bool visit(struct tree_pages *pages, bool *absent, struct status *status)
 {
     struct digest digest;
     digest_set_get(&pages->queue, pages->next, &digest);
@@ -117,6 +123,12 @@ static bool visit(struct tree_pages *pages, struct status *status)
     if (!whole_blob_read(&pages->blob, pages->durability, &digest, PAGE_BYTES_MAX, &directory,
                          &found, status))
         return false;
+    *absent = !found && pages->asks && pages->asked != pages->next + 1;
+    if (*absent) {
+        pages->asked = pages->next + 1;
+        pages->absent = digest;
+        return true;
+    }
     if (!found && pages->next == 0)
         return status_fail(status, STATUS_NOT_FOUND, "the root directory %s is not in the store",
                            digest_text(&digest, text));

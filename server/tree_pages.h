@@ -27,6 +27,9 @@ struct tree_pages {
     size_t page_directories; /* in the page that is being made */
     struct whole_blob blob;
     struct byte_builder page;
+    bool asks;    /* the caller tries to get what is missing: TREE_PAGES_ABSENT, once for each */
+    size_t asked; /* the one before this was asked for; 0: none */
+    struct digest absent; /* when it is */
 };
 
 /*
@@ -45,9 +48,14 @@ void tree_pages_end(struct tree_pages *pages); /* memory that was only zeroed is
 /*
  * UNFINISHED: it has gone on for a while, call again. READY: pages->page is one, more follow. LAST:
  * it is the last one. The caller takes the page away (byte_builder_release) before it asks for the
- * next.
+ * next. ABSENT, if `asks` was set after the start: pages->absent is missing; call again when it is here, or will not come.
  */
-enum tree_pages_state { TREE_PAGES_UNFINISHED, TREE_PAGES_READY, TREE_PAGES_LAST };
+enum tree_pages_state {
+    TREE_PAGES_UNFINISHED,
+    TREE_PAGES_READY,
+    TREE_PAGES_LAST,
+    TREE_PAGES_ABSENT
+};
 
 /*
  * Errors: NOT_FOUND without the root; INVALID_ARGUMENT when the root is no Directory,

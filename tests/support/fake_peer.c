@@ -263,7 +263,6 @@ static void tell(const struct fake_record *record, feed_record_message *told)
 
 static void twist(enum fake_lie lie, Varve__V1__FeedResponse *page)
 {
-    static uint8_t no_result[] = {0xff, 0xff};
     feed_record_message *const first = page->n_records > 0 ? page->records[0] : NULL;
     if (lie == FAKE_LIE_SEQ_BACK && page->n_records > 1)
         page->records[1]->seq = first->seq - 1;
@@ -281,11 +280,6 @@ static void twist(enum fake_lie lie, Varve__V1__FeedResponse *page)
         page->next_after_seq = 0;
         page->n_records = 0;
     }
-    for (size_t i = 0; i < page->n_records && lie == FAKE_LIE_BAD_ACTION; i++)
-        if (page->records[i]->kind == VARVE__V1__RECORD_KIND__RECORD_KIND_ACTION) {
-            page->records[i]->action_result.data = no_result;
-            page->records[i]->action_result.len = sizeof(no_result);
-        }
 }
 
 static void wait_locked(struct fake_peer *peer, int lane, const feed_request_message *request)

@@ -25,7 +25,6 @@ enum fake_lie {
     FAKE_LIE_UNKNOWN_KIND,
     FAKE_LIE_WRONG_LANE,
     FAKE_LIE_IMPOSSIBLE_SIZE,
-    FAKE_LIE_BAD_ACTION,   /* action results that are none */
     FAKE_LIE_MALFORMED,    /* pages that are no protobuf */
     FAKE_LIE_HUGE_PAGE,    /* of 20 MiB */
     FAKE_LIE_MANY_RECORDS, /* more than were asked for */

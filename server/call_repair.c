@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/call_repair.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "server/peers.h"
+#include "server/repair.h"
+#include "server/server.h"
+
+struct group_item {
+    struct repair_wait wait;
+    struct repair_group *group; /* borrowed */
+};
+
+struct repair_group {
+    struct repair *repair; /* borrowed */
+    struct call *call;     /* a reference, given up when the last wait has ended */
+    _Atomic unsigned refs; /* the call, and those that wait */
+    _Atomic size_t left;   /* waits that have not ended */
+    size_t count;
+    bool for_action;
+    struct repair_action_wait action;
+    uint8_t *result; /* owned; written before the last wait ends */
+    size_t result_length;
+    struct group_item items[];
+};
+
+static struct repair_group *group_new(struct call *call, size_t count);
+static void group_unref(struct repair_group *group);
+static void wait_ended(struct repair_group *group);
+static void blob_ready(struct repair_wait *wait);
+static void action_ready(struct repair_action_wait *wait, uint8_t *result, size_t length);
+static bool go(struct call_repair *repair, struct repair_group *group);
+
+bool call_repair_is_possible(struct call *call)
+{
+    return repair_can_ask(call_server(call)->repair) &&
+           !bytes_equal_string(call_tool_name(call), PEER_TOOL_NAME);
+}
+
+bool call_repair_start(struct call_repair *repair,
+                       struct call *call,
+                       const struct digest *digests,
+                       size_t count)
+{
+    ASSERT(repair->group == NULL);
+    struct repair_group *const group =
+        call_repair_is_possible(call) ? group_new(call, count) : NULL;
+    if (group == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct group_item *const item = &group->items[group->count];
+        item->group = group;
+        item->wait.ready = blob_ready;
+        atomic_fetch_add(&group->left, 1);
+        group->count++;
+        if (!repair_start(group->repair, &digests[i], &item->wait)) {
+            group->count--;
+            atomic_fetch_sub(&group->left, 1);
+        }
+    }
+    return go(repair, group);
+}
+
+bool call_repair_start_action(struct call_repair *repair,
+                              struct call *call,
+                              const struct digest *action,
+                              struct bytes instance)
+{
+    ASSERT(repair->group == NULL);
+    struct repair_group *const group = call_repair_is_possible(call) ? group_new(call, 0) : NULL;
+    if (group == NULL)
+        return false;
+    group->action.ready = action_ready;
+    atomic_fetch_add(&group->left, 1);
+    group->for_action = repair_start_action(group->repair, action, instance, &group->action);
+    if (!group->for_action)
+        atomic_fetch_sub(&group->left, 1);
+    return go(repair, group);
+}
+
+/* One of `left` is ours until all have been started, so that the end does not come before. */
+static struct repair_group *group_new(struct call *call, size_t count)
+{
+    struct repair_group *const group =
+        calloc(1, sizeof(*group) + count * sizeof(struct group_item));
+    if (group == NULL)
+        return NULL;
+    group->repair = call_server(call)->repair;
+    group->call = call;
+    atomic_store(&group->refs, 2);
+    atomic_store(&group->left, 1);
+    call_ref(call);
+    return group;
+}
+
+static bool go(struct call_repair *repair, struct repair_group *group)
+{
+    const bool any = group->count > 0 || group->for_action;
+    if (any)
+        repair->group = group;
+    /* The wake-up that is remembered makes the next park a short one; so it does when nothing was started. */
+    if (any) {
+        wait_ended(group);
+        return true;
+    }
+    call_unref(group->call);
+    free(group);
+    return false;
+}
+
+static void wait_ended(struct repair_group *group)
+{
+    struct call *const call = group->call;
+    if (atomic_fetch_sub(&group->left, 1) != 1)
+        return;
+    call_wake(call);
+    call_unref(call);
+    group_unref(group);
+}
+
+static void group_unref(struct repair_group *group)
+{
+    if (atomic_fetch_sub(&group->refs, 1) != 1)
+        return;
+    free(group->result);
+    free(group);
+}
+
+/* On the repair's thread. */
+static void blob_ready(struct repair_wait *wait)
+{
+    wait_ended(CONTAINER_OF(wait, struct group_item, wait)->group);
+}
+
+static void action_ready(struct repair_action_wait *wait, uint8_t *result, size_t length)
+{
+    struct repair_group *const group = CONTAINER_OF(wait, struct repair_group, action);
+    group->result = result;
+    group->result_length = length;
+    wait_ended(group);
+}
+
+bool call_repair_over(struct call_repair *repair)
+{
+    struct repair_group *const group = repair->group;
+    if (group == NULL)
+        return true;
+    if (atomic_load(&group->left) > 0 && !call_cancelled(group->call))
+        return false;
+    if (atomic_load(&group->left) == 0) {
+        repair->result = group->result;
+        repair->result_length = group->result_length;
+        group->result = NULL;
+        repair->group = NULL;
+        group_unref(group);
+    } else {
+        call_repair_end(repair);
+    }
+    return true;
+}
+
+void call_repair_end(struct call_repair *repair)
+{
+    struct repair_group *const group = repair->group;
+    free(repair->result);
+    *repair = (struct call_repair){0};
+    if (group == NULL)
+        return;
+    for (size_t i = 0; i < group->count; i++)
+        if (repair_cancel(group->repair, &group->items[i].wait))
+            wait_ended(group);
+    if (group->for_action && repair_cancel_action(group->repair, &group->action))
+        wait_ended(group);
+    group_unref(group);
+}
