@@ -97,6 +97,13 @@ void notify_ready(struct notify *notify)
     (void)send_message(notify, "READY=1");
 }
 
+void notify_reloading(struct notify *notify, int64_t now_ns)
+{
+    char message[MESSAGE_BYTES_MAX];
+    snprintf(message, sizeof(message), "RELOADING=1\nMONOTONIC_USEC=%" PRId64, now_ns / NS_PER_US);
+    (void)send_message(notify, message);
+}
+
 void notify_stopping(struct notify *notify, int64_t for_ns)
 {
     char message[MESSAGE_BYTES_MAX];

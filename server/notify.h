@@ -45,6 +45,8 @@ void notify_destroy(struct notify *notify);
 
 /* Any thread. A manager that does not read is waited for, some seconds. */
 void notify_ready(struct notify *notify);
+/* Files are read again; notify_ready() says that it is over. */
+void notify_reloading(struct notify *notify, int64_t now_ns);
 /* for_ns: how much time the stop may take from now on. */
 void notify_stopping(struct notify *notify, int64_t for_ns);
 

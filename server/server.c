@@ -577,12 +577,15 @@ static void reload_files(struct server *server, bool asked)
     if (server->tls != NULL)
         tls_reload(server->tls, asked ? TLS_ANYWAY : TLS_IF_CHANGED);
     access_reload(server->access, asked ? ACCESS_ANYWAY : ACCESS_IF_CHANGED);
+    if (asked)
+        notify_ready(&server->private->notify);
 }
 
 void server_reload(struct server *server)
 {
     log_event(LOG_LEVEL_INFO, "reload", "tls=%d access=%d", server->tls != NULL,
               server->config->access[0] != '\0');
+    notify_reloading(&server->private->notify, clock_monotonic_ns(server->clock));
     atomic_store(&server->private->reload, true);
 }
 
