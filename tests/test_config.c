@@ -220,7 +220,8 @@ static const struct {
     {"--capacity auto", "does not begin with a whole number"},
     {"--reserve 5x", "its unit is not known"},
     {"--vouch 31d", "out of range"},
-    {"--peer a:1", "there is no option --peer"},
+    {"--peer a", "has no port"},
+    {"--read-repair maybe", "accepted: on|off"},
     {"more", "\"more\" is no flag"},
     {"--config /nowhere/at/all", "/nowhere/at/all"},
 };
