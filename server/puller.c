@@ -130,7 +130,8 @@ static void run(void *argument)
 
 void puller_ask_to_stop(struct puller *puller)
 {
-    event_loop_post(&puller->loop, &puller->stop_event);
+    if (!atomic_exchange(&puller->asked_to_stop, true))
+        event_loop_post(&puller->loop, &puller->stop_event);
 }
 
 void puller_stop(struct puller *puller)

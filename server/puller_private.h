@@ -42,6 +42,7 @@ struct puller {
     int64_t pause_ns; /* after draining */
     struct retry backoff;
     struct event stop_event;
+    _Atomic bool asked_to_stop; /* the event is posted once */
     bool stopping, ended;
     struct unary *greeting; /* in flight */
     uint64_t uid;           /* of the peer; 0: not known yet */
