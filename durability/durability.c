@@ -11,6 +11,7 @@
 #include "durability/evictor.h"
 #include "durability/forget.h"
 #include "durability/scrub.h"
+#include "store/use_file.h"
 
 /* Nobody waits for the scrub. */
 enum { SCRUB_NICE = 15 };
@@ -245,6 +246,10 @@ void durability_close(struct durability *durability)
     if (durability->indexer != NULL)
         indexer_stop(durability->indexer);
     thread_join(&durability->index_thread);
+    if (durability->indexer != NULL && !blob_table_is_loading(durability->store->table) &&
+        !use_file_write(durability->store, USE_FILE_STOP, 0, &status))
+        log_event(LOG_LEVEL_WARN, "uses_not_written", "reason=%s",
+                  log_quote(&text, status.message));
     feed_free(durability->feed);
     scrub_free(durability->scrub); /* asks the committer whether it has failed */
     for (size_t lane = 0; lane < LANE_COUNT; lane++)

@@ -10,11 +10,16 @@
 #include "durability/replay.h"
 #include "store/evict_plan.h"
 #include "store/find.h"
+#include "store/use_file.h"
 
 /* How often the index on disk is flushed, so that a start reads little; and how soon a broken one is opened again. */
 #define FLUSH_EVERY_NS (30 * NS_PER_S)
 #define FLUSH_EVERY_BYTES (256 * MIB) /* of segments: what a start after a kill goes through */
 #define REOPEN_AFTER_NS (5 * NS_PER_S)
+
+/* How often it is written down what was used; and how much of the time that may take at most: a twentieth. */
+#define USES_EVERY_NS (60 * NS_PER_S)
+enum { USES_SHARE = 20 };
 
 /* Entries that one batch brings in. */
 enum { BATCH_ENTRIES_MAX = 65536 };
@@ -56,6 +61,9 @@ struct indexer {
     uint64_t evicted, dropped; /* of those: the segment is gone; it is there, their bytes are not */
     int64_t load_began_ns;
     int64_t flush_at_ns;
+    int64_t uses_at_ns;    /* when they are written the next time */
+    int64_t uses_until_ns; /* those up to then are written */
+    bool uses_failed;      /* so it was logged */
     int64_t reopen_at_ns;
     enum status_code lost_code;  /* why it was lost last */
     struct index_entry *scratch; /* owned; BATCH_ENTRIES_MAX */
@@ -76,6 +84,7 @@ static void free_blocks(struct block *blocks);
 static uint64_t bytes_since_flush(const struct indexer *indexer);
 static bool flush_if_due(struct indexer *indexer, bool rotated, struct status *status);
 static void mark_dead_segments(struct indexer *indexer);
+static void write_uses_if_due(struct indexer *indexer);
 static bool load_some(struct indexer *indexer, bool *more, struct status *status);
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status);
 static void end_load(struct indexer *indexer);
@@ -118,6 +127,8 @@ bool indexer_new(struct store *store,
     made->load_step = LOAD_STEP_ENTRIES;
     made->load_began_ns = clock_monotonic_ns(store->clock);
     made->flush_at_ns = clock_monotonic_ns(store->clock) + FLUSH_EVERY_NS;
+    made->uses_at_ns = clock_monotonic_ns(store->clock) + USES_EVERY_NS;
+    made->uses_until_ns = clock_monotonic_ns(store->clock);
     made->reopen_at_ns = clock_monotonic_ns(store->clock) + REOPEN_AFTER_NS;
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
         made->checkpoint.lanes[lane] = segment_log_synced_position(store->logs[lane]);
@@ -192,6 +203,7 @@ static struct block *block_new(enum lane lane,
 bool indexer_round(struct indexer *indexer)
 {
     struct status status;
+    write_uses_if_due(indexer);
     if ((indexer->index == NULL || indexer->behind) && !regain_index(indexer))
         return false;
     struct block *blocks = take_blocks(indexer);
@@ -209,6 +221,27 @@ bool indexer_round(struct indexer *indexer)
         return false;
     }
     return any || more;
+}
+
+/* A nicety: the next start evicts with more sense. */
+static void write_uses_if_due(struct indexer *indexer)
+{
+    struct store *store = indexer->store;
+    struct status status;
+    struct log_text text;
+    const int64_t now_ns = clock_monotonic_ns(store->clock);
+    if (indexer->loading || now_ns < indexer->uses_at_ns)
+        return;
+    const bool ok = use_file_write(store, USE_FILE_RUNNING, indexer->uses_until_ns, &status);
+    const int64_t took_ns = clock_monotonic_ns(store->clock) - now_ns;
+    indexer->uses_at_ns =
+        now_ns + (took_ns * USES_SHARE > USES_EVERY_NS ? took_ns * USES_SHARE : USES_EVERY_NS);
+    if (ok)
+        indexer->uses_until_ns = now_ns;
+    else if (!indexer->uses_failed)
+        log_event(LOG_LEVEL_WARN, "uses_not_written", "reason=%s",
+                  log_quote(&text, status.message));
+    indexer->uses_failed = !ok;
 }
 
 /* *more: there is more to load. A stop does not wait for it. */
@@ -247,7 +280,10 @@ static bool load_entry(void *argument, const struct index_entry *entry, struct s
     indexer->loaded++;
     switch (store_look_at(store, entry)) {
     case RECORD_THERE:
-        return blob_table_load(store->table, key, entry->place, status);
+        if (!blob_table_load(store->table, key, entry->place, status))
+            return false;
+        store_recall_use(store, key, entry->place);
+        break;
     case RECORD_EVICTED: /* RocksDB drops it some time */
         indexer->evicted++;
         break;
@@ -266,8 +302,10 @@ static void end_load(struct indexer *indexer)
     indexer->cursor = NULL;
     indexer->loading = false;
     if (store->younger != NULL)
-        blob_table_touch_unused(store->table, store->younger, store->younger_bits,
-                                evict_vouch_minutes(store->vouch_ns));
+        blob_table_touch_segments(store->table, store->younger, store->younger_bits,
+                                  evict_vouch_minutes(store->vouch_ns));
+    use_file_free(store->uses);
+    store->uses = NULL;
     blob_table_end_load(store->table);
     cold_index_set(&store->cold, NULL);
     cold_index_promise(&store->cold, false);

@@ -10,6 +10,7 @@
 #include "durability/replay.h"
 #include "store/evict_plan.h"
 #include "store/find.h"
+#include "store/use_file.h"
 
 struct recovery {
     struct store *store; /* borrowed */
@@ -44,6 +45,7 @@ static bool open_lane(struct recovery *recovery,
                       struct replay *replay,
                       struct status *status);
 static bool drop_surplus(struct recovery *recovery, struct replay *replay, struct status *status);
+static void note_minute(struct store *store);
 static void look_at_segments(struct store *store);
 
 bool recovery_run(struct store *store,
@@ -56,7 +58,9 @@ bool recovery_run(struct store *store,
     *report = (struct recovery_report){0};
     struct recovery recovery = {.store = store, .report = report};
     struct replay replays[LANE_COUNT] = {0};
-    bool ok = index_batch_init(&recovery.batch, status);
+    note_minute(store);
+    bool ok =
+        index_batch_init(&recovery.batch, status) && use_file_read(store, &store->uses, status);
     ok = ok && look_for_lost_chunks(store, status) && open_index(&recovery, index_path, status) &&
          replay_lanes(&recovery, replays, status);
     if (ok && recovery.unreadable) {
@@ -88,6 +92,10 @@ bool recovery_run(struct store *store,
     look_at_segments(store);
     report->entries = blob_table_count(store->table);
     report->index_loading = blob_table_is_loading(store->table);
+    if (!report->index_loading) {
+        use_file_free(store->uses);
+        store->uses = NULL;
+    }
     report->duration_ns = clock_monotonic_ns(store->clock) - began_ns;
     metrics_set(store->metrics, METRIC_INDEX_ENTRIES, (int64_t)report->entries);
     metrics_add(store->metrics, METRIC_RECOVERED_RECORDS, (int64_t)report->records_recovered);
@@ -223,8 +231,13 @@ static bool load_now(struct recovery *recovery, struct status *status)
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct store *store = argument;
-    return store_look_at(store, entry) != RECORD_THERE ||
-           blob_table_load(store->table, key_of(store, entry), entry->place, status);
+    const struct blob_key key = key_of(store, entry);
+    if (store_look_at(store, entry) != RECORD_THERE)
+        return true;
+    if (!blob_table_load(store->table, key, entry->place, status))
+        return false;
+    store_recall_use(store, key, entry->place);
+    return true;
 }
 
 static struct blob_key key_of(const struct store *store, const struct index_entry *entry)
@@ -240,8 +253,12 @@ static bool apply_to_table(struct recovery *recovery,
 {
     struct store *store = recovery->store;
     const struct blob_key key = key_of(store, entry);
-    if (!entry->forget)
-        return blob_table_put(store->table, key, entry->place, status);
+    if (!entry->forget) {
+        if (!blob_table_put(store->table, key, entry->place, status))
+            return false;
+        store_recall_use(store, key, entry->place);
+        return true;
+    }
     /* What it is about may be on disk alone: it is brought, so that its removal is remembered. */
     if (blob_table_may_come(store->table, key) && !store_bring(store, key, entry))
         recovery->unreadable = true;
@@ -354,6 +371,12 @@ static bool drop_surplus(struct recovery *recovery, struct replay *replay, struc
     return true;
 }
 
+static void note_minute(struct store *store)
+{
+    blob_table_set_minute(store->table,
+                          (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
+}
+
 /*
  * Counts what segments without a footer hold. And what was used is not known after a start: what lies in the younger half of
  * each lane counts as used some time ago, or eviction would take what was in use a moment ago; but as nothing that was vouched for.
@@ -389,8 +412,10 @@ static void look_at_segments(struct store *store)
             younger[numbers[i] / 8] |= (uint8_t)(1 << numbers[i] % 8);
         segment_set_unpin(store->segments, segment);
     }
-    blob_table_set_minute(store->table,
-                          (uint64_t)(clock_monotonic_ns(store->clock) / (60 * NS_PER_S)));
+    if (store->uses != NULL && use_file_is_complete(store->uses)) {
+        free(younger); /* it is known what was used */
+        younger = NULL;
+    }
     if (younger != NULL)
         blob_table_touch_segments(store->table, younger, bits,
                                   evict_vouch_minutes(store->vouch_ns));

@@ -24,10 +24,11 @@
 
 enum {
     SHARDS = 256,
-    SHARD_SHIFT = 56,     /* the shard is the fingerprint's high byte */
-    SLOTS_AT_START = 256, /* one page */
-    MANY_AT_ONCE = 4096,  /* lookups that are sorted on the stack */
-    PREFETCH_AHEAD = 24,  /* lookups: more than a core has loads in flight */
+    SHARD_SHIFT = 56,      /* the shard is the fingerprint's high byte */
+    SLOTS_AT_START = 256,  /* one page */
+    MANY_AT_ONCE = 4096,   /* lookups that are sorted on the stack */
+    SLOTS_AT_ONCE = 65536, /* that are looked at before others get the lock */
+    PREFETCH_AHEAD = 24,   /* lookups: more than a core has loads in flight */
     PLACE_BITS = 48,
     CACHE_LINE_BYTES = 64,
 };
@@ -594,31 +595,12 @@ size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment)
     return removed;
 }
 
-enum touched { TOUCHED_TOO, TOUCHED_STAY };
-
-static void touch_segments(struct blob_table *table,
-                           const uint8_t *segments,
-                           size_t bits,
-                           uint32_t idle_minutes,
-                           enum touched touched)
+/* What a slot keeps for a use so long ago. */
+static uint64_t touch_before(const struct blob_table *table, uint32_t idle_minutes)
 {
     ASSERT(idle_minutes < TOUCH_MINUTES);
     const uint64_t now = (touch_now(table) >> PLACE_BITS) - 1;
-    const uint64_t touch = ((now + TOUCH_MINUTES - idle_minutes) % TOUCH_MINUTES + 1) << PLACE_BITS;
-    for (size_t i = 0; i < SHARDS; i++) {
-        struct shard *shard = &table->shards[i];
-        lock_acquire(&shard->lock);
-        struct slot *const slots = shard->slots;
-        const size_t capacity = shard->capacity;
-        for (size_t at = 0; at < capacity; at++) {
-            const uint64_t segment = segment_in(slots[at].value);
-            if (touched == TOUCHED_STAY && (slots[at].value & ~PLACE_MASK) != 0)
-                continue;
-            if (segment != 0 && segment < bits && (segments[segment / 8] >> segment % 8 & 1) != 0)
-                touch_locked(&slots[at], touch);
-        }
-        lock_release(&shard->lock);
-    }
+    return ((now + TOUCH_MINUTES - idle_minutes) % TOUCH_MINUTES + 1) << PLACE_BITS;
 }
 
 void blob_table_touch_segments(struct blob_table *table,
@@ -626,15 +608,62 @@ void blob_table_touch_segments(struct blob_table *table,
                                size_t bits,
                                uint32_t idle_minutes)
 {
-    touch_segments(table, segments, bits, idle_minutes, TOUCHED_TOO);
+    const uint64_t touch = touch_before(table, idle_minutes);
+    for (size_t i = 0; i < SHARDS; i++) {
+        struct shard *shard = &table->shards[i];
+        lock_acquire(&shard->lock);
+        struct slot *const slots = shard->slots;
+        const size_t capacity = shard->capacity;
+        for (size_t at = 0; at < capacity; at++) {
+            const uint64_t segment = segment_in(slots[at].value);
+            if (segment != 0 && segment < bits && (segments[segment / 8] >> segment % 8 & 1) != 0 &&
+                (slots[at].value & ~PLACE_MASK) == 0)
+                touch_locked(&slots[at], touch);
+        }
+        lock_release(&shard->lock);
+    }
 }
 
-void blob_table_touch_unused(struct blob_table *table,
-                             const uint8_t *segments,
-                             size_t bits,
-                             uint32_t idle_minutes)
+void blob_table_set_used(struct blob_table *table,
+                         struct blob_key key,
+                         struct place place,
+                         uint32_t idle_minutes)
 {
-    touch_segments(table, segments, bits, idle_minutes, TOUCHED_STAY);
+    struct shard *shard = shard_of(table, key.fingerprint);
+    lock_acquire(&shard->lock);
+    struct slot *slot = find_live_locked(shard, key.fingerprint, min_segment_of(table));
+    if (slot != NULL && slot->value == place_pack(place)) /* untouched, too */
+        touch_locked(slot, touch_before(table, idle_minutes));
+    lock_release(&shard->lock);
+}
+
+/* *cursor: the shard, and in the low half the slot. */
+size_t blob_table_read_used(struct blob_table *table,
+                            uint64_t *cursor,
+                            struct blob_use *uses,
+                            size_t max)
+{
+    enum { SLOT_BITS = 40 };
+    const uint64_t min_segment = min_segment_of(table);
+    struct shard *shard = &table->shards[*cursor >> SLOT_BITS];
+    size_t at = (size_t)(*cursor & ((UINT64_C(1) << SLOT_BITS) - 1));
+    size_t count = 0;
+    lock_acquire(&shard->lock);
+    const struct slot *const slots = shard->slots;
+    const size_t end = at + SLOTS_AT_ONCE < shard->capacity ? at + SLOTS_AT_ONCE : shard->capacity;
+    for (; at < end && count < max; at++) {
+        if (slots[at].value >> PLACE_BITS != 0 && segment_in(slots[at].value) >= min_segment)
+            uses[count++] = use_of(table, slots[at].value);
+    }
+    const bool is_done = at >= shard->capacity;
+    lock_release(&shard->lock);
+    if (!is_done)
+        *cursor = (*cursor >> SLOT_BITS << SLOT_BITS) + at;
+    else if (shard == &table->shards[SHARDS - 1])
+        *cursor = BLOB_TABLE_END;
+    else
+        *cursor = ((*cursor >> SLOT_BITS) + 1) << SLOT_BITS;
+    return count;
 }
 
 void blob_table_set_minute(struct blob_table *table, uint64_t minute)

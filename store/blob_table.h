@@ -119,18 +119,28 @@ MUST_CHECK bool blob_table_restore(struct blob_table *table,
 size_t blob_table_forget_segment(struct blob_table *table, uint64_t segment);
 
 /*
- * Marks all entries as used idle_minutes ago that lie in one of the segments; bit n of `segments` is segment n, those from `bits`
- * on are not marked. Goes through all slots.
+ * Marks all entries as used idle_minutes ago that lie in one of the segments and were not used; bit n of `segments` is segment n,
+ * those from `bits` on are not marked. Goes through all slots.
  */
 void blob_table_touch_segments(struct blob_table *table,
                                const uint8_t *segments,
                                size_t bits,
                                uint32_t idle_minutes);
-/* The same for those alone that were not used yet. */
-void blob_table_touch_unused(struct blob_table *table,
-                             const uint8_t *segments,
-                             size_t bits,
-                             uint32_t idle_minutes);
+/* The same for one entry, if it lies there. */
+void blob_table_set_used(struct blob_table *table,
+                         struct blob_key key,
+                         struct place place,
+                         uint32_t idle_minutes);
+
+/*
+ * Some of the entries that were used, at most max, in no order; *cursor is 0 at first, and BLOB_TABLE_END once all have come by.
+ * What is put or moved meanwhile may come twice or not at all.
+ */
+#define BLOB_TABLE_END UINT64_MAX
+size_t blob_table_read_used(struct blob_table *table,
+                            uint64_t *cursor,
+                            struct blob_use *uses,
+                            size_t max);
 
 /* The minute that touches are noted with from now on; any count of minutes that only grows. */
 void blob_table_set_minute(struct blob_table *table, uint64_t minute);

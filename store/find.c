@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "store/manifest.h"
+#include "store/use_file.h"
 
 static bool has_chunks(struct store *store,
                        struct segment *segment,
@@ -132,6 +133,13 @@ bool store_bring(struct store *store, struct blob_key key, const struct index_en
         break;
     }
     return false;
+}
+
+void store_recall_use(struct store *store, struct blob_key key, struct place place)
+{
+    uint32_t idle_minutes = 0;
+    if (store->uses != NULL && use_file_find(store->uses, place, &idle_minutes))
+        blob_table_set_used(store->table, key, place, idle_minutes);
 }
 
 enum record_state store_look_at(struct store *store, const struct index_entry *entry)

@@ -40,6 +40,9 @@ bool store_find_action(struct store *store,
  */
 bool store_bring(struct store *store, struct blob_key key, const struct index_entry *name);
 
+/* After a start: marks it as used if it was before. Recovery, then the indexer. */
+void store_recall_use(struct store *store, struct blob_key key, struct place place);
+
 /*
  * An entry of the index on disk: is what it names still there? Segments go, by eviction or by
  * accident, and their entries stay; where chunks may be missing the MANIFEST is read.

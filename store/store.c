@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "store/find.h"
+#include "store/use_file.h"
 
 static bool set_sizes(struct store *store,
                       const struct store_config *config,
@@ -131,6 +132,7 @@ void store_close(struct store *store)
     condition_destroy(&store->forgets_answered);
     lock_destroy(&store->forget_lock);
     io_close(store->io, store->lock_fd);
+    use_file_free(store->uses);
     free(store->younger);
     free(store->unusable);
     free(store->segments_directory);
@@ -263,8 +265,9 @@ static bool is_empty(struct store *store, struct status *status)
 
 static bool strange_file(void *argument, const char *name)
 {
-    static const char *const ours[] = {"LOCK",  "FORMAT", "FORMAT.new", "segments",
-                                       "index", "scrub",  "scrub.new",  "lost+found"};
+    static const char *const ours[] = {"LOCK",     "FORMAT",    "FORMAT.new", "segments",
+                                       "index",    "scrub",     "scrub.new",  "uses",
+                                       "uses.new", "lost+found"};
     bool *found = argument;
     for (size_t i = 0; i < ARRAY_LENGTH(ours); i++) {
         if (strcmp(name, ours[i]) == 0)

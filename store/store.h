@@ -49,6 +49,8 @@ struct store {
     /* Segments whose entries count as used after a start, a bit a number; owned; read at the end of the load. */
     uint8_t *younger;
     size_t younger_bits;
+    struct use_file *
+        uses; /* what was used before the start, until all is in memory; owned; NULL: nobody knows, or needs it */
     /* Set by recovery, never changed: what entries of the index on disk have to be asked (store/find.h). */
     bool chunks_lost;      /* a segment of the large lane is short or missing */
     uint64_t oldest_large; /* number of the large lane's oldest segment */

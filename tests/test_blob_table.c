@@ -604,10 +604,32 @@ START_TEST(table_forgets_and_touches_by_segment)
         ck_assert_int_eq(use.touched, 1 + i % 10 == 3 || 1 + i % 10 == 8);
         ck_assert(!use.touched || use.idle_minutes == 30);
     }
-    /* Longer ago than the count of minutes goes back. */
-    blob_table_touch_segments(table, segments, 8, 200);
+    /* Longer ago than the count of minutes goes back; what was used stays so. */
+    const uint8_t others[] = {0x28}; /* 3 and 5 */
+    blob_table_touch_segments(table, others, 8, 200);
     ck_assert(blob_table_look(table, key_number(3), &use));
+    ck_assert_uint_eq(use.idle_minutes, 30);
+    ck_assert(blob_table_look(table, key_number(5), &use));
     ck_assert_uint_eq(use.idle_minutes, 200);
+    blob_table_set_used(table, key_number(6), place_at(7, 6), 40); /* it lies elsewhere */
+    ck_assert(blob_table_look(table, key_number(6), &use));
+    ck_assert(!use.touched);
+    blob_table_set_used(table, key_number(6), place_at(6, 5), 40);
+    ck_assert(blob_table_look(table, key_number(6), &use));
+    ck_assert_uint_eq(use.idle_minutes, 40);
+    /* All that were used, a few at a time. */
+    struct blob_use uses[7];
+    size_t used = 0;
+    for (uint64_t cursor = 0; cursor != BLOB_TABLE_END;) {
+        const size_t count = blob_table_read_used(table, &cursor, uses, ARRAY_LENGTH(uses));
+        ck_assert_uint_le(count, ARRAY_LENGTH(uses));
+        for (size_t i = 0; i < count; i++)
+            ck_assert(uses[i].touched &&
+                      (uses[i].place.segment == 3 || uses[i].place.segment == 5 ||
+                       uses[i].place.segment == 6 || uses[i].place.segment == 8));
+        used += count;
+    }
+    ck_assert_uint_eq(used, KEYS / 10 * 3 + 1);
     ck_assert_uint_eq(blob_table_forget_segment(table, 4), KEYS / 10);
     ck_assert_uint_eq(blob_table_forget_segment(table, 4), 0);
     ck_assert_uint_eq(blob_table_count(table), KEYS / 10 * 9);

@@ -26,6 +26,7 @@ static struct manifest_chunk last_chunk;
 static void make_parents(struct io *io)
 {
     char path[TEMP_DIR_PATH_BYTES_MAX];
+    char above[TEMP_DIR_PATH_BYTES_MAX] = "/";
     struct status status;
     for (size_t i = 1; directory.path[i] != '\0'; i++) {
         if (directory.path[i] != '/')
@@ -33,6 +34,8 @@ static void make_parents(struct io *io)
         memcpy(path, directory.path, i);
         path[i] = '\0';
         ck_assert(io_make_directory(io, path, &status));
+        ck_assert(io_sync_directory(io, above, &status));
+        memcpy(above, path, i + 1);
     }
 }
 
@@ -185,6 +188,43 @@ START_TEST(a_full_disk_under_a_crowded_log_is_survived)
 }
 END_TEST
 
+/* The sync of a round goes through every segment that the log has left since the last one, not only the one it is in. */
+START_TEST(what_lies_in_full_segments_is_durable_with_what_is_acknowledged_behind_it)
+{
+    enum { CHUNKS = 2 * SEGMENT_BYTES_MIN / LIMIT_CHUNK_BYTES };
+    struct place places[CHUNKS];
+    struct record manifest;
+    struct bytes payload;
+    struct commit_request request;
+    for (size_t i = 0; i < CHUNKS; i++) {
+        append_chunk(LIMIT_CHUNK_BYTES);
+        places[i] = place_unpack(last_chunk.place);
+    }
+    ck_assert_uint_gt(places[CHUNKS - 1].segment, places[0].segment);
+    submit_manifest(&manifest, &payload, &request);
+    ck_assert(commit_round(commit));
+    ck_assert(acker_round(acker));
+    ck_assert_int_eq(told.code, STATUS_OK);
+    io_sim_crash(sim, 0, IO_SIM_CRASH_NOTHING);
+    uint8_t *memory = malloc(LIMIT_POOL_BUFFER_BYTES);
+    for (size_t i = 0; i < CHUNKS; i++) {
+        struct segment *segment = NULL;
+        struct record_header header;
+        struct bytes found;
+        struct status status = {0};
+        ck_assert_msg(segment_open(io_sim_io(sim), store->segments_directory, places[i].segment,
+                                   &segment, &status),
+                      "%s", status.message);
+        ck_assert_msg(segment_read_record(segment, places[i].offset, LIMIT_POOL_BUFFER_BYTES,
+                                          memory, LIMIT_POOL_BUFFER_BYTES, &header, &found,
+                                          &status),
+                      "chunk %zu: %s", i, status.message);
+        segment_free(segment);
+    }
+    free(memory);
+}
+END_TEST
+
 /* Not every reason is a full disk; none is the client's, and where the data lies is none of its business. */
 START_TEST(a_segment_that_cannot_be_made_is_unavailable_and_shows_the_client_no_path)
 {
@@ -213,6 +253,8 @@ int main(void)
     tcase_add_test(
         tests, a_committer_whose_record_does_not_fit_into_a_crowded_log_does_not_wait_for_itself);
     tcase_add_test(tests, a_full_disk_under_a_crowded_log_is_survived);
+    tcase_add_test(tests,
+                   what_lies_in_full_segments_is_durable_with_what_is_acknowledged_behind_it);
     tcase_add_loop_test(
         tests, a_segment_that_cannot_be_made_is_unavailable_and_shows_the_client_no_path, 0, 4);
     suite_add_tcase(suite, tests);

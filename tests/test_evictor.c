@@ -15,6 +15,7 @@
 #include "durability/move.h"
 #include "store/blob_reader.h"
 #include "store/evict_plan.h"
+#include "store/segment_contents.h"
 #include "tests/sim/clock_sim.h"
 #include "tests/support/prng.h"
 #include "tests/support/store_rig.h"
@@ -323,7 +324,154 @@ START_TEST(a_store_that_is_used_more_than_it_holds_goes_on_taking_writes)
 }
 END_TEST
 
-START_TEST(after_a_start_the_younger_half_counts_as_used)
+static bool uses_are_written(void)
+{
+    char path[TEMP_DIR_PATH_BYTES_MAX + 16];
+    struct status status;
+    int fd = -1;
+    snprintf(path, sizeof(path), "%s/uses", rig.directory.path);
+    const bool there = io_open(io_sim_io(rig.sim), path, IO_OPEN_READ, &fd, &status);
+    io_close(io_sim_io(rig.sim), fd);
+    return there;
+}
+
+static void forget_uses(void)
+{
+    char path[TEMP_DIR_PATH_BYTES_MAX + 16];
+    struct status status;
+    snprintf(path, sizeof(path), "%s/uses", rig.directory.path);
+    ck_assert(io_unlink(io_sim_io(rig.sim), path, &status));
+}
+
+/* Every third one was used before the restart; then so much is stored that the older ones go. */
+static void check_that_uses_survive(void (*restart)(void))
+{
+    enum { ITEMS = 600 }; /* 75 MiB */
+    static struct item items[ITEMS];
+    uint64_t next = 5000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    for (size_t i = 0; i < ITEMS; i += 3)
+        use(&items[i]);
+    restart();
+    struct blob_use looked;
+    for (size_t i = 0; i < ITEMS / 2; i++) {
+        ck_assert(blob_table_look(store()->table,
+                                  blob_table_blob_key(store()->table, &items[i].digest), &looked));
+        ck_assert_int_eq(looked.touched, i % 3 == 0);
+    }
+    fill(&next, CAPACITY_BYTES / 2, SMALL_BYTES);
+    size_t gone = 0;
+    for (size_t i = 0; i < ITEMS; i++) {
+        ck_assert(i % 3 != 0 || is_there(&items[i]));
+        gone += !is_there(&items[i]);
+    }
+    ck_assert(!is_there(&items[1]));
+    ck_assert_uint_ge(gone, 30);
+}
+
+static void restart_cleanly(void)
+{
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+}
+
+static void restart_after_a_kill(void)
+{
+    clock_sim_advance(&sim_clock, 61 * NS_PER_S);
+    while (!uses_are_written())
+        pause_ms(20);
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_EVERYTHING);
+    store_rig_open(&rig);
+}
+
+START_TEST(what_was_used_before_a_restart_is_not_evicted_before_what_was_not)
+{
+    check_that_uses_survive(restart_cleanly);
+}
+END_TEST
+
+START_TEST(what_was_used_a_minute_before_a_kill_is_not_evicted_before_what_was_not)
+{
+    check_that_uses_survive(restart_after_a_kill);
+}
+END_TEST
+
+enum { USES_BYTES = 48 + 20 * 8 }; /* of 20 entries */
+
+static void write_uses(const uint8_t *data, size_t length)
+{
+    struct io *io = io_sim_io(rig.sim);
+    char path[TEMP_DIR_PATH_BYTES_MAX + 16];
+    struct status status;
+    int fd = -1;
+    const struct iovec part = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
+    snprintf(path, sizeof(path), "%s/uses", rig.directory.path);
+    ck_assert(io_open(io, path, IO_OPEN_WRITE, &fd, &status));
+    ck_assert(io_truncate(io, fd, 0, &status));
+    ck_assert(io_pwritev(io, fd, &part, 1, 0, &status) && io_sync(io, fd, &status));
+    io_close(io, fd);
+}
+
+static void read_uses(uint8_t data[USES_BYTES])
+{
+    struct io *io = io_sim_io(rig.sim);
+    char path[TEMP_DIR_PATH_BYTES_MAX + 16];
+    struct status status;
+    uint64_t size = 0;
+    size_t got = 0;
+    int fd = -1;
+    snprintf(path, sizeof(path), "%s/uses", rig.directory.path);
+    ck_assert(io_open(io, path, IO_OPEN_READ, &fd, &status));
+    ck_assert(io_size(io, fd, &size, &status));
+    ck_assert_uint_eq(size, USES_BYTES);
+    ck_assert(io_pread(io, fd, data, USES_BYTES, 0, &got, &status));
+    io_close(io, fd);
+}
+
+static size_t count_touched(const struct item *items, size_t count)
+{
+    size_t touched = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct blob_use looked;
+        ck_assert(blob_table_look(store()->table,
+                                  blob_table_blob_key(store()->table, &items[i].digest), &looked));
+        touched += looked.touched;
+    }
+    return touched;
+}
+
+/* It is only there for evicting with sense. */
+START_TEST(a_file_of_uses_that_is_damaged_is_not_believed_and_stops_nothing)
+{
+    enum { ITEMS = 40, ROUNDS = 30 };
+    struct prng prng = {.state = 7};
+    struct item items[ITEMS];
+    uint8_t sound[USES_BYTES];
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    for (size_t i = 0; i < ITEMS; i += 2)
+        use(&items[i]);
+    store_rig_close(&rig);
+    read_uses(sound);
+    for (size_t round = 0; round < ROUNDS; round++) {
+        uint8_t damaged[USES_BYTES];
+        memcpy(damaged, sound, sizeof(sound));
+        damaged[prng_below(&prng, USES_BYTES)] ^= (uint8_t)(1 << round % 8);
+        write_uses(damaged, round % 4 == 0 ? prng_below(&prng, USES_BYTES) : USES_BYTES);
+        store_rig_open(&rig);
+        /* Nothing is known: they are all in the younger half of the store, or none is. */
+        const size_t touched = count_touched(items, ITEMS);
+        ck_assert(touched == 0 || touched == ITEMS);
+        store_rig_close(&rig);
+    }
+    write_uses(sound, sizeof(sound));
+    store_rig_open(&rig);
+    ck_assert_uint_eq(count_touched(items, ITEMS), ITEMS / 2);
+}
+END_TEST
+
+START_TEST(after_a_start_that_does_not_know_what_was_used_the_younger_half_counts_as_used)
 {
     enum { ITEMS = 600 }; /* 75 MiB */
     static struct item items[ITEMS];
@@ -331,6 +479,7 @@ START_TEST(after_a_start_the_younger_half_counts_as_used)
     for (size_t i = 0; i < ITEMS; i++)
         put(&items[i], i, SMALL_BYTES);
     store_rig_close(&rig);
+    forget_uses();
     store_rig_open(&rig);
     struct blob_use first;
     struct blob_use last;
@@ -767,6 +916,133 @@ START_TEST(what_somebody_was_told_is_there_is_there_to_be_read)
         pthread_join(askers[i].thread, NULL);
         ck_assert_uint_gt(askers[i].told, 10);
     }
+}
+END_TEST
+
+/* Who sends a blob that is there already has stored it, too. */
+START_TEST(a_blob_that_is_stored_again_lives_as_long_as_a_new_one)
+{
+    enum { ITEMS = 300 };
+    static struct item items[ITEMS];
+    uint64_t next = 5000;
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, SMALL_BYTES);
+    struct item large;
+    struct item other;
+    put(&large, 900, LARGE_BYTES);
+    put(&other, 901, LARGE_BYTES);
+    put(&items[0], 0, SMALL_BYTES);
+    put(&large, 900, LARGE_BYTES);
+    for (int part = 0; part < 8; part++) { /* twice the capacity: what is moved must be used again */
+        fill(&next, CAPACITY_BYTES / 8, SMALL_BYTES);
+        fill(&next, CAPACITY_BYTES / 8, LARGE_BYTES);
+        ck_assert(reads(&items[0]));
+        ck_assert(reads(&large));
+        put(&items[0], 0, SMALL_BYTES);
+        put(&large, 900, LARGE_BYTES);
+    }
+    ck_assert(!is_there(&items[1]));
+    ck_assert(!is_there(&other));
+}
+END_TEST
+
+/* Their chunks are bytes like others: they go with their segments, and are no reason to refuse anybody. */
+START_TEST(uploads_that_are_broken_off_never_fill_the_store)
+{
+    enum { BROKEN_OFF = 60, SENT_BYTES = 6 * MIB };
+    uint8_t *data = seeded_bytes(3, SENT_BYTES);
+    struct status status;
+    for (uint64_t i = 0; i < BROKEN_OFF; i++) {
+        struct digest digest = {.function = DIGEST_FUNCTION_SHA256,
+                                .hash_length = SHA256_HASH_BYTES,
+                                .size_bytes = 50 * (int64_t)MIB};
+        struct blob_writer *writer = NULL;
+        struct item item;
+        memcpy(digest.hash, &i, sizeof(i));
+        ck_assert(blob_writer_new(store(), &digest, &writer, &status));
+        blob_writer_give_buffer(writer, buffer_pool_try_take(rig.buffers));
+        ck_assert_msg(blob_writer_append(writer, bytes_of(data, SENT_BYTES), &status), "%s",
+                      status.message);
+        blob_writer_free(writer);
+        put(&item, 7000 + i, LARGE_BYTES);
+        ck_assert(reads(&item));
+        ck_assert_uint_le(disk_used(), CAPACITY_BYTES);
+    }
+    free(data);
+}
+END_TEST
+
+/* What the metrics say of the store is what is there, after all that may happen to bytes. */
+static void check_counters(void)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    struct status status;
+    uint64_t record_bytes = 0;
+    ck_assert(segment_set_numbers(store()->segments, &numbers, &count, &status));
+    for (size_t i = 0; i < count; i++) {
+        struct segment *segment = segment_set_pin(store()->segments, numbers[i]);
+        struct footer_entry *entries = NULL;
+        size_t entry_count = 0;
+        size_t damaged = 0;
+        ck_assert(segment_contents_load(segment, &entries, &entry_count, &damaged, &status));
+        for (size_t k = 0; k < entry_count; k++)
+            record_bytes += record_stored_bytes(entries[k].payload_bytes);
+        free(entries);
+        segment_set_unpin(store()->segments, segment);
+    }
+    free(numbers);
+    const uint64_t counted = (uint64_t)metrics_get(&rig.metrics, METRIC_SEGMENT_BYTES);
+    /* Headers and footers of whole files may be in it. */
+    ck_assert_uint_ge(counted, record_bytes);
+    ck_assert_uint_le(counted, record_bytes + record_bytes / 20);
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_SEGMENTS), (int64_t)count);
+}
+
+START_TEST(counters_do_not_drift_from_what_is_on_the_disk)
+{
+    struct prng prng = {.state = 11};
+    struct status status;
+    uint64_t next = 1;
+    static struct item items[400];
+    for (size_t i = 0; i < ARRAY_LENGTH(items); i++) {
+        put(&items[i], next++, 1 + prng_below(&prng, i % 8 == 0 ? 4 * MIB : 900 * KIB));
+        struct item *other = &items[prng_below(&prng, i + 1)];
+        switch (i % 5) {
+        case 0: /* again, whether it is there or not */
+            put(other, other->seed, other->length);
+            break;
+        case 1: { /* broken off */
+            const uint8_t piece[2000] = {0};
+            struct blob_writer *writer = NULL;
+            struct digest digest = other->digest;
+            digest.hash[5] ^= 1;
+            digest.size_bytes = 2 * MIB;
+            ck_assert(blob_writer_new(store(), &digest, &writer, &status));
+            blob_writer_give_buffer(writer, buffer_pool_try_take(rig.buffers));
+            ck_assert(blob_writer_append(writer, bytes_of(piece, sizeof(piece)), &status));
+            ck_assert(blob_writer_park(writer, &status));
+            blob_writer_free(writer);
+            break;
+        }
+        case 2:
+            ck_assert(
+                store_rig_put_action(&rig, &other->digest, "main", bytes_of("x", 1), &status));
+            break;
+        default:
+            break;
+        }
+    }
+    ck_assert_int_gt(metrics_get(&rig.metrics, METRIC_SEGMENTS_EVICTED), 5);
+    pause_ms(300); /* the last victim's file */
+    check_counters();
+    uint64_t there = 0;
+    for (size_t i = 0; i < ARRAY_LENGTH(items); i++) {
+        char *result = store_rig_action(&rig, &items[i].digest, "main");
+        there += (uint64_t)is_there(&items[i]) + (result != NULL);
+        free(result);
+    }
+    ck_assert_uint_eq(blob_table_count(store()->table), there);
 }
 END_TEST
 
@@ -1405,13 +1681,19 @@ int main(void)
     tcase_add_test(policy, large_blobs_over_several_segments_are_moved_whole_or_forgotten_whole);
     tcase_add_test(policy, a_large_blob_that_is_moved_in_parts_keeps_being_one_that_was_used);
     tcase_add_test(policy, action_results_are_moved_and_forgotten_as_blobs_are);
-    tcase_add_test(policy, after_a_start_the_younger_half_counts_as_used);
+    tcase_add_test(policy,
+                   after_a_start_that_does_not_know_what_was_used_the_younger_half_counts_as_used);
+    tcase_add_test(policy, a_blob_that_is_stored_again_lives_as_long_as_a_new_one);
+    tcase_add_test(policy, what_was_used_before_a_restart_is_not_evicted_before_what_was_not);
+    tcase_add_test(policy, a_file_of_uses_that_is_damaged_is_not_believed_and_stops_nothing);
     suite_add_tcase(suite, policy);
 
     TCase *vouched = tcase_create("vouched");
     tcase_set_timeout(vouched, 240);
     tcase_add_checked_fixture(vouched, start_with_vouch, end);
     tcase_add_test(vouched, what_was_vouched_for_is_moved_whatever_the_budget);
+    tcase_add_test(vouched,
+                   what_was_used_a_minute_before_a_kill_is_not_evicted_before_what_was_not);
     tcase_add_test(vouched, a_store_that_is_used_more_than_it_holds_goes_on_taking_writes);
     suite_add_tcase(suite, vouched);
 
@@ -1419,6 +1701,8 @@ int main(void)
     tcase_set_timeout(limits, 240);
     tcase_add_checked_fixture(limits, start, end);
     tcase_add_test(limits, capacity_is_held_under_a_long_random_load_of_both_lanes);
+    tcase_add_test(limits, uploads_that_are_broken_off_never_fill_the_store);
+    tcase_add_test(limits, counters_do_not_drift_from_what_is_on_the_disk);
     tcase_add_test(limits, the_reserve_of_the_disk_stays_free);
     tcase_add_test(limits, a_smaller_capacity_than_what_is_there_is_reached);
     tcase_add_test(limits, what_cannot_work_is_refused_at_the_start);
