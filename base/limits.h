@@ -93,6 +93,8 @@
 #define LIMIT_FOLLOWERS 64
 /* Their calls that wait for something new: one a lane, and some that broken connections have left behind. */
 #define LIMIT_FEEDS_WAITING 256
+/* Deletions ordered by other nodes that are remembered, so that none is carried out twice; 24 bytes each. */
+#define LIMIT_FORGET_ORDERS 16384
 /* Rounds of commit whose writes wait for copies elsewhere; as many as there can be calls, more or less. */
 #define LIMIT_COPIES_WAITING 65536
 

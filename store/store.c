@@ -129,6 +129,7 @@ void store_close(struct store *store)
     blob_table_free(store->table);
     segment_set_free(store->segments);
     cold_index_destroy(&store->cold);
+    free(store->forgets_seen);
     condition_destroy(&store->forgets_answered);
     lock_destroy(&store->forget_lock);
     io_close(store->io, store->lock_fd);

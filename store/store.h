@@ -19,6 +19,13 @@
 /* How a store is opened: to be used, or to be looked at, with nothing in it changed. */
 enum store_access { STORE_READ_WRITE, STORE_READ_ONLY };
 
+/* An order to forget, as far as it is remembered. */
+struct forget_seen {
+    uint64_t origin_uid;
+    int64_t wall_ns;
+    uint64_t hash; /* the first bytes of it */
+};
+
 struct store {
     /* Borrowed. */
     struct io *io;
@@ -60,6 +67,9 @@ struct store {
     struct condition forgets_answered;
     size_t forgets_in_flight;    /* guarded by forget_lock */
     int64_t last_forget_wall_ns; /* guarded by forget_lock: of the FORGETs ordered here */
+    /* Orders of other nodes that were carried out; durability/forget_order.h's. Owned; NULL: none yet. */
+    struct forget_seen *forgets_seen; /* guarded by forget_lock */
+    size_t forgets_seen_at;           /* guarded by forget_lock: where the next one goes */
 };
 
 struct store_config {

@@ -252,6 +252,20 @@ START_TEST(an_action_result_that_was_superseded_is_told_no_more)
 }
 END_TEST
 
+START_TEST(a_blob_that_was_stored_anew_is_told_where_it_lies_now)
+{
+    const struct digest digest = put_seeded(1, 1000);
+    put_seeded(2, 1000);
+    forget_blob(&digest, FORGET_DAMAGED);
+    put_seeded(1, 1000);
+    read_all(LANE_SMALL, 0, 10);
+    ck_assert_uint_eq(told_count, 2);
+    ck_assert_uint_eq(told[0].seq, 2);
+    ck_assert_uint_eq(told[1].seq, 4);
+    ck_assert(digest_equal(&told[1].digest, &digest));
+}
+END_TEST
+
 START_TEST(a_batch_holds_no_more_results_than_fit_but_one_of_any_size)
 {
     static char result[MIB + 1];
@@ -605,6 +619,7 @@ int main(void)
     tcase_add_test(tests,
                    action_results_are_told_as_they_were_committed_and_not_as_they_were_dated);
     tcase_add_test(tests, an_action_result_that_was_superseded_is_told_no_more);
+    tcase_add_test(tests, a_blob_that_was_stored_anew_is_told_where_it_lies_now);
     tcase_add_test(tests, a_batch_holds_no_more_results_than_fit_but_one_of_any_size);
     tcase_add_test(tests, deletions_that_were_ordered_are_told_and_others_are_not);
     tcase_add_test(tests, a_deletion_of_the_first_form_was_ordered_here);
