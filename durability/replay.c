@@ -18,6 +18,9 @@ struct replay_walked {
     size_t count, capacity;
 };
 
+/* How often the log says how far it has come. */
+#define PROGRESS_EVERY_NS (5 * NS_PER_S)
+
 struct walk_context {
     struct replay *replay;
     struct segment *segment;
@@ -25,6 +28,7 @@ struct walk_context {
     bool failed; /* what was done with a record, not the reading */
 };
 
+static void tell_progress(const struct replay *replay, size_t done, size_t count, int64_t *told_ns);
 static bool replay_segment(struct replay *replay, struct segment *segment, struct status *status);
 static bool find_seq_limit(struct replay *replay,
                            const struct segment *segment,
@@ -93,7 +97,9 @@ bool replay_run(struct replay *replay, struct status *status)
     if (!segment_set_numbers(replay->store->segments, &numbers, &count, status))
         return false;
     bool ok = true;
+    int64_t told_ns = clock_monotonic_ns(replay->store->clock);
     for (size_t i = 0; ok && i < count; i++) {
+        tell_progress(replay, i, count, &told_ns);
         if (numbers[i] < replay->from.place.segment ||
             (replay->to != NULL && numbers[i] > replay->to->place.segment))
             continue;
@@ -104,6 +110,17 @@ bool replay_run(struct replay *replay, struct status *status)
     }
     free(numbers);
     return ok;
+}
+
+static void tell_progress(const struct replay *replay, size_t done, size_t count, int64_t *told_ns)
+{
+    const int64_t now_ns = clock_monotonic_ns(replay->store->clock);
+    if (now_ns - *told_ns < PROGRESS_EVERY_NS)
+        return;
+    *told_ns = now_ns;
+    log_event(LOG_LEVEL_INFO, "segments_read",
+              "lane=%s segments=%zu of_segments=%zu records=%" PRIu64, lane_name(replay->lane),
+              done, count, replay->records);
 }
 
 void replay_destroy(struct replay *replay)

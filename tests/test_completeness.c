@@ -148,6 +148,31 @@ START_TEST(completeness_counts_a_damaged_tree_as_missing_and_takes_it_when_it_is
 }
 END_TEST
 
+/* A client that was given the result comes for them, some time later. */
+START_TEST(completeness_marks_all_that_the_result_names_as_used)
+{
+    struct world world;
+    struct completeness completeness;
+    struct blob_use use;
+    world_make(&world);
+    for (int i = 0; i < BLOBS; i++)
+        real_store_put(&real, message_bytes(&world.blobs[i]));
+    for (int i = 0; i < BLOBS; i++) {
+        ck_assert(blob_table_look(real.store->table,
+                                  blob_table_blob_key(real.store->table, &world.digests[i]), &use));
+        ck_assert(!use.touched);
+    }
+    check(message_bytes(&world.result), &completeness);
+    ck_assert(completeness.complete);
+    for (int i = 0; i < BLOBS; i++) {
+        ck_assert(blob_table_look(real.store->table,
+                                  blob_table_blob_key(real.store->table, &world.digests[i]), &use));
+        ck_assert_msg(use.touched, "blob %d", i);
+    }
+    world_free(&world);
+}
+END_TEST
+
 START_TEST(completeness_of_a_result_that_names_nothing_or_only_the_empty_blob)
 {
     struct completeness completeness;
@@ -284,6 +309,7 @@ int main(void)
     tcase_add_loop_test(tests, completeness_is_told_only_when_nothing_is_missing, 0, BLOBS);
     tcase_add_test(
         tests, completeness_counts_a_damaged_tree_as_missing_and_takes_it_when_it_is_stored_again);
+    tcase_add_test(tests, completeness_marks_all_that_the_result_names_as_used);
     tcase_add_test(tests, completeness_of_a_result_that_names_nothing_or_only_the_empty_blob);
     tcase_add_test(tests, completeness_is_not_given_to_a_tree_that_does_not_parse);
     tcase_add_test(tests, completeness_is_not_given_to_a_tree_that_is_too_large_to_be_read);

@@ -12,13 +12,17 @@ needs_loop
 DATA=$WORK/disk/data
 MIB=$((1024 * 1024))
 
-# put_many FROM COUNT: blobs of 900,000 bytes; the names are in $WORK/names
+# put_many FROM COUNT: blobs of 900,000 bytes, one of 6 MB and some small ones
 put_many() {
     local i
     mkdir -p "$WORK/new"
-    for ((i = $1; i < $1 + $2; i++)); do
+    for ((i = $1; i < $1 + $2 - 9; i++)); do
         head -c 900000 /dev/urandom >"$WORK/new/$i"
     done
+    for ((; i < $1 + $2 - 1; i++)); do
+        head -c $((i * i % 5000 + 1)) /dev/urandom >"$WORK/new/$i"
+    done
+    head -c 6000000 /dev/urandom >"$WORK/new/$i"
     "$VARVE" push "$WORK/new" >"$WORK/root" 2>"$WORK/err"
     local status=$?
     rm -rf "$WORK/new"
@@ -70,7 +74,15 @@ check "and stores" put_rounds 6
 check "in 128 MiB" test "$most_taken" -le $((128 * MIB + MIB))
 same "varve_capacity_bytes is" $((128 * MIB)) "$(metric varve_capacity_bytes)"
 check "the newest is there" newest_is_there
+file_bytes_agree() {
+    local counted
+    counted=$(metric varve_segment_file_bytes)
+    [ $(($(du -sB1 "$DATA/segments" | cut -f1) - counted)) -lt $MIB ] && [ "$(metric varve_segments)" = "$(find "$DATA/segments" -name '*.seg' | wc -l)" ]
+}
+check "varve_segment_file_bytes is what du says" within 10 file_bytes_agree
+entries=$(metric varve_index_entries)
 check "the server stops with status 0" stop_server
+same "and varve_index_entries what fsck lists" "$entries" "$("$VARVE" fsck "$DATA" --list 2>"$WORK/err" | wc -l)"
 
 "$VARVED" --data "$DATA" --capacity 100MiB >"$WORK/out" 2>&1
 same "a capacity that is too small is refused" 2 $?
