@@ -28,7 +28,7 @@ bool http_key_is_valid(struct bytes key);
 
 /*
  * Range: of something of `size` bytes. NONE: all of it is to be sent, as there is no range, or more than one, or one that is
- * malformed. PART: *first to *last, both in it.
+ * malformed. PART: *first to *last, both in it; else they mean nothing.
  */
 enum http_range { HTTP_RANGE_NONE, HTTP_RANGE_PART, HTTP_RANGE_UNSATISFIABLE };
 enum http_range http_range_parse(struct bytes value,

@@ -303,7 +303,14 @@ static enum http_range range_of(const struct http_request *request,
     if (range.length == 0 || request->method != HTTP_GET ||
         http_header(request, MHD_HTTP_HEADER_IF_RANGE).length > 0)
         return HTTP_RANGE_NONE;
-    return http_range_parse(range, size, first, last);
+    uint64_t from;
+    uint64_t to;
+    const enum http_range parsed = http_range_parse(range, size, &from, &to);
+    if (parsed == HTTP_RANGE_PART) {
+        *first = from;
+        *last = to;
+    }
+    return parsed;
 }
 
 static enum MHD_Result answer_blob(struct http_request *request, const struct digest *asked)
