@@ -278,7 +278,7 @@ finish_nodes() {
     if [ "$checks_failed" != 0 ]; then
         for name in "${!node_host[@]}"; do
             echo "--- $name"
-            tail -20 "$WORK/$name.log"
+            tail -20 "$WORK/$name.log" 2>/dev/null
         done
     fi
     finish

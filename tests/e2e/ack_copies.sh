@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A node that acknowledges what another has on disk too is killed under load, and its disk is gone: every blob and action result
+# that was acknowledged is on the other. It comes back empty, gets all of it from the other, and loses its disk again.
+#
+#   KILLS=5                  100 by hand
+# shellcheck source=/dev/null
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/nodes.bash"
+KILLS=${KILLS:-5}
+
+make_nodes a b
+flags a --ack-copies 1
+relay a b && relay b a
+follow a b
+follow b a
+check "the other node starts" start b
+acknowledged_before=0
+for ((kill = 1; kill <= KILLS; kill++)); do
+    start a || not_ok "a starts with an empty disk, the time $kill"
+    # Its disk is a new one: b has to find that out before anything can be acknowledged.
+    driver a load copies --seed "$((SEED_BASE=${SEED_BASE:-$RANDOM}, SEED_BASE + kill))" --batches 4 --streams 2 --actions 2 --broken 1 \
+        --seconds 600 --blob-bytes 20000 >"$WORK/load" 2>&1 &
+    load=$!
+    sleep "1.$((RANDOM % 10))$((RANDOM % 10))"
+    end a
+    wait $load
+    rm -rf "${WORK:?}/a"
+    acknowledged=$(grep -c . "$WORK/journal-copies")
+    [ "$acknowledged" -gt "$acknowledged_before" ] || not_ok "something was acknowledged before kill $kill: $(cat "$WORK/load")"
+    acknowledged_before=$acknowledged
+    check "after kill $kill of $KILLS all that was acknowledged is on b" driver b check copies
+    sed -n 1p "$WORK/said"
+done
+check "a starts, empty" start a
+check "and catches up" caught_up a b 120
+check "all that was ever acknowledged is there" driver a check copies
+check "the sets agree" same_set a b
+check "and so seen from the other" same_set b a
+stop a
+stop b
+finish_nodes

@@ -1,0 +1,60 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A node with three peers: one is well, one has fallen silent (packets get lost, nothing says so), one was never there. Writes go
+# on, the healthy one is up to date, memory stays what it was, status tells who is behind and how far. When the silent one is
+# heard again it catches up by itself.
+#
+#   BLOBS=4000               a million by hand; or SECONDS_LOAD=600
+# shellcheck source=/dev/null
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/nodes.bash"
+BLOBS=${BLOBS:-4000} SECONDS_LOAD=${SECONDS_LOAD:-0}
+
+make_nodes a well silent dead
+for other in well silent dead; do
+    relay a "$other"
+    relay "$other" a
+done
+follow a well silent dead
+follow well a
+follow silent a
+check "the node starts, though a peer is not there" start a
+check "one that follows it starts" start well
+check "and another" start silent
+check "something is stored" driver a load before --seed 1 --batches 2 --streams 1 --blobs 300 --blob-bytes 20000
+check "one has it" caught_up well a 60
+check "and the other" caught_up silent a 60
+
+# How many records the follower that is furthest behind has yet to get.
+furthest_behind() {
+    at a --json status | python3 -c '
+import json, sys
+print(max([0] + [f["small_behind_records"] + f["large_behind_records"] for f in json.load(sys.stdin)["followers"]]))'
+}
+memory_kib() { sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/${node_pid[a]:?}/status"; }
+cut_off silent
+check "one falls silent, and what is written is answered" driver a load half --seed 2 --batches 4 --streams 1 --blobs $((BLOBS / 2)) --blob-bytes 2000
+memory_half=$(memory_kib) behind_half=$(furthest_behind)
+check "the other one has it all the same" caught_up well a 60
+check "more is written and answered" driver a load rest --seed 3 --batches 4 --streams 1 --blobs $((BLOBS / 2)) --blob-bytes 2000
+[ "$SECONDS_LOAD" = 0 ] ||
+    check "and for $SECONDS_LOAD seconds" driver a load long --seed 4 --batches 2 --seconds "$SECONDS_LOAD" --blob-bytes 2000
+memory_rest=$(memory_kib) behind_rest=$(furthest_behind)
+check "the other one has that too" caught_up well a 60
+check "status tells that one is behind" test "$behind_half" -ge $((BLOBS / 4))
+check "and further and further" test "$behind_rest" -gt "$behind_half"
+lag_grows() { [ "$(metric a varve_follower_lag_records)" -ge "$behind_half" ]; }
+check "so does the metric" within 10 lag_grows
+echo "memory $memory_half KiB, then $memory_rest KiB; behind $behind_half, then $behind_rest records"
+check "memory is what it was" test "$memory_rest" -le $((memory_half + 65536))
+let_in silent
+check "it is heard again, and catches up by itself" caught_up silent a 90
+for journal in before half rest; do
+    check "all of '$journal' is there" driver silent check $journal
+done
+check "the sets agree" same_set silent a
+for one in a well silent; do
+    check "$one stops with status 0" stop "$one"
+done
+finish_nodes
