@@ -101,7 +101,7 @@ struct order {
 
 static void run(void *argument);
 static void begin_jobs(struct event *event);
-static void ask_next(struct repair_job *job);
+static struct fetcher *ask_next(struct repair_job *job);
 static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after);
 static void want_done(struct want *want, const struct status *result);
 static void finish(struct repair_job *job, bool found);
@@ -288,7 +288,7 @@ static void begin_jobs(struct event *event)
         if (job == NULL)
             break;
         repair->in_flight++;
-        ask_next(job);
+        ask_next(job); /* all are pumped below */
     }
     for (struct repair_peer *peer = repair->peers; peer != NULL; peer = peer->next)
         fetcher_pump(peer->fetcher);
@@ -298,13 +298,19 @@ static void begin_jobs(struct event *event)
         reap_soon(repair);
 }
 
-static void ask_next(struct repair_job *job)
+/* The fetcher that has something to do now, and is to be told so; NULL: the job is over. */
+static struct fetcher *ask_next(struct repair_job *job)
 {
     job->peer = next_peer(job->repair, job->peer);
-    if (job->peer == NULL || job->repair->stopping)
+    if (job->peer == NULL || job->repair->stopping) {
         finish(job, store_holds(job->repair->store, &job->want.digest));
-    else if (fetcher_add(job->peer->fetcher, &job->want) == FETCHER_HERE)
-        finish(job, true);
+        return NULL;
+    }
+    struct fetcher *const fetcher = job->peer->fetcher;
+    if (fetcher_add(fetcher, &job->want) == FETCHER_TAKEN)
+        return fetcher;
+    finish(job, true);
+    return NULL;
 }
 
 static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after)
@@ -340,9 +346,9 @@ static void want_done(struct want *want, const struct status *result)
     } else if (result->code != STATUS_OUT_OF_RANGE) {
         mark_down(peer, result, probe_pause_ns);
     }
-    ask_next(job);
-    if (job->peer != NULL)
-        fetcher_pump(job->peer->fetcher);
+    struct fetcher *const fetcher = ask_next(job);
+    if (fetcher != NULL)
+        fetcher_pump(fetcher);
     reap_soon(repair);
 }
 
