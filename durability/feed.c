@@ -72,13 +72,8 @@ static void skip_to(struct reading *reading, uint64_t seq);
 static bool read_footer(struct reading *reading,
                         const struct footer_trailer *trailer,
                         struct status *status);
-static bool check_footer(struct reading *reading,
-                         struct checked_segment *checked,
-                         struct status *status);
-static bool footer_is_sound(struct segment *segment,
-                            struct footer_trailer *trailer,
-                            bool *sound,
-                            struct status *status);
+static void check_footer(struct reading *reading, struct checked_segment *checked);
+static bool footer_is_sound(struct segment *segment, struct footer_trailer *trailer);
 static bool take_block(struct reading *reading,
                        const struct footer_entry *entries,
                        size_t count,
@@ -316,8 +311,8 @@ static bool read_segment(struct reading *reading, struct status *status)
             return true;
     }
     struct checked_segment checked = {0};
-    if (look.sealed && !check_footer(reading, &checked, status))
-        return false;
+    if (look.sealed)
+        check_footer(reading, &checked);
     if (checked.sound)
         return read_footer(reading, &checked.trailer, status);
     const uint64_t end = look.end > SEGMENT_HEADER_BYTES ? look.end : 0;
@@ -344,15 +339,11 @@ static bool read_footer(struct reading *reading,
         const uint64_t left = trailer->entries - at;
         const size_t count = left < BLOCK_ENTRIES ? (size_t)left : BLOCK_ENTRIES;
         size_t got = 0;
-        if (!io_pread(segment->io, segment->read_fd, entries, count * sizeof(*entries),
-                      trailer->records_end + at * sizeof(*entries), &got, status)) {
-            status->code = STATUS_UNAVAILABLE;
-            status_prefix(status, "read the footer of segment %" PRIu64, segment->number);
-            return false;
-        }
-        if (got < count * sizeof(*entries))
-            return status_fail(status, STATUS_UNAVAILABLE,
-                               "the footer of segment %" PRIu64 " is cut off", segment->number);
+        struct status ignored;
+        if (!io_pread_twice(segment->io, segment->read_fd, entries, count * sizeof(*entries),
+                            trailer->records_end + at * sizeof(*entries), &got, &ignored) ||
+            got < count * sizeof(*entries))
+            return read_by_walking(reading, trailer->records_end, status);
         if (!take_block(reading, entries, count, status))
             return false;
     }
@@ -360,9 +351,7 @@ static bool read_footer(struct reading *reading,
 }
 
 /* What is known of a sealed segment's footer, which is read once and then believed. */
-static bool check_footer(struct reading *reading,
-                         struct checked_segment *checked,
-                         struct status *status)
+static void check_footer(struct reading *reading, struct checked_segment *checked)
 {
     struct feed *const feed = reading->feed;
     const uint64_t number = reading->segment->number;
@@ -374,51 +363,42 @@ static bool check_footer(struct reading *reading,
     }
     lock_release(&feed->lock);
     if (checked->number != 0)
-        return true;
-    if (!footer_is_sound(reading->segment, &checked->trailer, &checked->sound, status))
-        return false;
+        return;
+    checked->sound = footer_is_sound(reading->segment, &checked->trailer);
     checked->number = number;
     lock_acquire(&feed->lock);
     feed->checked[feed->checked_at] = *checked;
     feed->checked_at = (feed->checked_at + 1) % CHECKED_SEGMENTS;
     lock_release(&feed->lock);
-    return true;
 }
 
 /* Piece by piece: a segment of the smallest blobs has 64 MiB of footer. */
-static bool footer_is_sound(struct segment *segment,
-                            struct footer_trailer *trailer,
-                            bool *sound,
-                            struct status *status)
+static bool footer_is_sound(struct segment *segment, struct footer_trailer *trailer)
 {
     uint8_t piece[64 * KIB];
+    struct status ignored;
     uint64_t size = 0;
     size_t got = 0;
-    *sound = false;
-    if (!io_size(segment->io, segment->read_fd, &size, status))
-        return false;
-    if (size < SEGMENT_HEADER_BYTES + sizeof(*trailer))
-        return true;
-    if (!io_pread(segment->io, segment->read_fd, trailer, sizeof(*trailer), size - sizeof(*trailer),
-                  &got, status))
+    if (!io_size(segment->io, segment->read_fd, &size, &ignored) ||
+        size < SEGMENT_HEADER_BYTES + sizeof(*trailer) ||
+        !io_pread_twice(segment->io, segment->read_fd, trailer, sizeof(*trailer),
+                        size - sizeof(*trailer), &got, &ignored))
         return false;
     if (got < sizeof(*trailer) || !footer_trailer_valid(trailer) ||
         trailer->segment_uid != segment->uid ||
         trailer->records_end + trailer->entries * FOOTER_ENTRY_BYTES + sizeof(*trailer) != size ||
         trailer->first_seq + trailer->entries != trailer->last_seq + 1)
-        return true;
+        return false;
     uint32_t crc = format_crc_seed(segment->uid);
     const uint64_t end = size - sizeof(*trailer);
     for (uint64_t at = trailer->records_end; at < end; at += got) {
         const size_t wanted = end - at < sizeof(piece) ? (size_t)(end - at) : sizeof(piece);
-        if (!io_pread(segment->io, segment->read_fd, piece, wanted, at, &got, status))
+        if (!io_pread_twice(segment->io, segment->read_fd, piece, wanted, at, &got, &ignored) ||
+            got < wanted)
             return false;
-        if (got < wanted)
-            return true;
         crc = crc32c(crc, bytes_of(piece, got));
     }
-    *sound = crc == trailer->entries_crc32c;
-    return true;
+    return crc == trailer->entries_crc32c;
 }
 
 /* Entries that follow each other from next_seq on. */
@@ -477,24 +457,22 @@ static bool next_header(struct reading *reading,
                         struct status *status)
 {
     struct segment *const segment = reading->segment;
+    const uint64_t limit = end != 0 ? end : segment->capacity_bytes;
     *there = false;
-    for (;;) {
+    /* Found once by searching, it is there the next time, unless the disk says now this and now that. */
+    for (int tries = 0; tries < 3; tries++) {
+        struct status ignored;
         size_t got = 0;
         if (end != 0 && reading->offset >= end)
             return true;
-        if (!io_pread(segment->io, segment->read_fd, header, sizeof(*header), reading->offset, &got,
-                      status)) {
-            status->code = STATUS_UNAVAILABLE;
-            status_prefix(status, "read segment %" PRIu64 " at %" PRIu64, segment->number,
-                          reading->offset);
-            return false;
-        }
-        const uint64_t limit = end != 0 ? end : segment->capacity_bytes;
-        *there = got == sizeof(*header) && record_header_valid(header, segment->uid, NULL) &&
+        const bool readable = io_pread_twice(segment->io, segment->read_fd, header, sizeof(*header),
+                                             reading->offset, &got, &ignored);
+        *there = readable && got == sizeof(*header) &&
+                 record_header_valid(header, segment->uid, NULL) &&
                  reading->offset + record_stored_bytes(header->payload_bytes) <= limit;
         if (*there)
             return true;
-        if (got < sizeof(*header) || (end == 0 && record_header_is_end(header)))
+        if (readable && (got < sizeof(*header) || (end == 0 && record_header_is_end(header))))
             return true;
         bool found = false;
         if (!find_sound(reading, end, &found, status))
@@ -502,6 +480,8 @@ static bool next_header(struct reading *reading,
         if (!found)
             return true;
     }
+    return status_fail(status, STATUS_UNAVAILABLE, "read segment %" PRIu64 " at %" PRIu64,
+                       segment->number, reading->offset);
 }
 
 static bool note_sound(void *argument,

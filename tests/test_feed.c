@@ -5,6 +5,7 @@
  * nothing from a reader: what it moves is told again at the end. On the simulated disk.
  */
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -427,6 +428,37 @@ START_TEST(a_segment_whose_footer_is_damaged_is_gone_through_record_by_record)
 }
 END_TEST
 
+START_TEST(a_footer_that_cannot_be_read_is_done_without)
+{
+    enum { BLOBS = 30 };
+    static struct digest digests[BLOBS];
+    for (uint64_t i = 0; i < BLOBS; i++)
+        digests[i] = put_seeded(i, 700000);
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    for (uint64_t nth = 1; nth <= 7; nth++) {
+        /* Once when it is checked, once when it is read; twice in a row, since each read is tried twice. */
+        store_rig_close(&rig);
+        store_rig_open(&rig);
+        io_sim_fail(rig.sim, IO_SIM_PREAD, nth, EIO, IO_SIM_ONCE);
+        read_all(LANE_SMALL, 0, 4);
+        expect_told(digests, BLOBS);
+        io_sim_fail_nothing(rig.sim);
+    }
+    struct store *const store = durability_store(rig.durability);
+    struct segment *const segment = segment_set_pin_next(store->segments, LANE_SMALL, 0);
+    read_all(LANE_SMALL, 0, BLOBS); /* believed from now on */
+    io_sim_fail(rig.sim, IO_SIM_PREAD, 1, EIO, IO_SIM_FOREVER);
+    const struct feed_query query = {
+        .lane = LANE_SMALL, .records_max = 10, .bytes_max = MIB, .kinds = FEED_ALL};
+    ck_assert(!try_read_feed(&query)); /* a disk that reads nothing at all is no end of a log */
+    io_sim_fail_nothing(rig.sim);
+    segment_set_unpin(store->segments, segment);
+    read_all(LANE_SMALL, 0, 7);
+    expect_told(digests, BLOBS);
+}
+END_TEST
+
 START_TEST(a_segment_that_cannot_be_sealed_is_gone_through_record_by_record)
 {
     enum { BLOBS = 12 };
@@ -627,6 +659,7 @@ int main(void)
     tcase_add_test(tests, what_is_durable_and_not_yet_visible_is_not_passed_over);
     tcase_add_test(tests, a_position_beyond_the_end_is_of_another_log);
     tcase_add_test(tests, a_segment_whose_footer_is_damaged_is_gone_through_record_by_record);
+    tcase_add_test(tests, a_footer_that_cannot_be_read_is_done_without);
     tcase_add_test(tests, a_segment_that_cannot_be_sealed_is_gone_through_record_by_record);
     tcase_add_test(tests, an_action_result_that_is_damaged_is_not_told);
     tcase_add_test(tests, following_the_end_reads_nothing_of_the_disk);
