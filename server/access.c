@@ -638,15 +638,17 @@ static bool deny(const struct access_caller *caller,
                  struct status *status)
 {
     struct access *const access = caller->access;
+    char what[32] = "any role";
+    if (role != ROLE_ANY)
+        snprintf(what, sizeof(what), "the role %s", method_role_name(role));
     if (caller->known) {
         metrics_add(access->metrics, METRIC_ACCESS_FORBIDDEN, 1);
-        status_fail(status, STATUS_PERMISSION_DENIED, "user \"%s\" does not have the role %s %s",
-                    caller->user, method_role_name(role), where);
+        status_fail(status, STATUS_PERMISSION_DENIED, "user \"%s\" does not have %s %s",
+                    caller->user, what, where);
     } else {
         metrics_add(access->metrics, METRIC_ACCESS_UNAUTHENTICATED, 1);
-        status_fail(status, STATUS_UNAUTHENTICATED,
-                    "the role %s is needed %s, and credentials are missing", method_role_name(role),
-                    where);
+        status_fail(status, STATUS_UNAUTHENTICATED, "%s is needed %s, and credentials are missing",
+                    what, where);
     }
     tell_denied(access, access_caller_name(caller), caller->peer, status);
     return false;

@@ -238,7 +238,10 @@ static grpc_ssl_certificate_config_reload_status fetch_files(
     }
     const grpc_ssl_pem_key_cert_pair pair = {.private_key = files->key,
                                              .cert_chain = files->certificate};
-    *config = grpc_ssl_server_certificate_config_create(files->client_ca, &pair, 1);
+    /* gRPC aborts without authorities; where no client is asked for a certificate they are of no use. */
+    const char *const authorities =
+        files->client_ca != NULL ? files->client_ca : files->certificate;
+    *config = grpc_ssl_server_certificate_config_create(authorities, &pair, 1);
     atomic_store(&port->generation, files->generation);
     tls_files_unref(files);
     return *config != NULL ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW

@@ -9,7 +9,8 @@
 # and a temporary directory that it removes.
 #
 #   start_server [FLAG...]   starts $VARVED on $DATA and waits until it is ready; 1 when that fails. Sets SERVER, HTTP, SERVER_PID
-#   wait_ready               until GET /readyz is 200 ($READY_SECONDS, 30); 1 when it is not or the server has ended
+#   wait_ready               until GET /readyz is 200 ($READY_SECONDS, 30); 1 when it is not or the server has ended. By HTTPS
+#                            when HTTP_CA names the file of who has signed its certificate
 #   stop_server              SIGTERM, waits; its exit status (0 is what it should be)
 #   kill_server              SIGKILL, waits
 #   check NAME COMMAND...    runs it; 'ok NAME' when it ends with 0, else 'not ok NAME' with what it said
@@ -78,7 +79,7 @@ wait_ready() {
     local tenth
     for ((tenth = 0; tenth < ${READY_SECONDS:-30} * 10; tenth++)); do
         kill -0 "$SERVER_PID" 2>/dev/null || return 1
-        [ "$(curl -s -o /dev/null -m 5 -w '%{http_code}' "http://$HTTP/readyz" 2>/dev/null)" != 200 ] || return 0
+        [ "$(curl -s -o /dev/null -m 5 -w '%{http_code}' ${HTTP_CA:+--cacert "$HTTP_CA"} "http${HTTP_CA:+s}://$HTTP/readyz" 2>/dev/null)" != 200 ] || return 0
         sleep 0.1
     done
     return 1
