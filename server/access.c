@@ -458,19 +458,17 @@ static enum access_answer verify(struct access *access,
     struct authorization authorization;
     struct verified verified = {0};
     const bool limited = is_limited(access, shown->peer);
-    if (!authorization_parse(shown->authorization, &authorization, status)) {
-        /* said */
-    } else if (authorization.scheme == AUTHORIZATION_BEARER) {
-        verify_bearer(access, rules, authorization.token, &verified, status);
-    } else if (limited) {
-        /* Guesses at passwords are not even looked at. */
-    } else if (!may_wait && access_rules_have_passwords(rules)) {
-        explicit_bzero(&authorization, sizeof(authorization));
-        return ACCESS_LATER;
-    } else {
+    const bool parsed = authorization_parse(shown->authorization, &authorization, status);
+    const bool is_basic = parsed && authorization.scheme == AUTHORIZATION_BASIC;
+    /* Of who guesses, passwords are not even looked at. */
+    const bool later = is_basic && !limited && !may_wait && access_rules_have_passwords(rules);
+    if (is_basic && !limited && !later)
         verify_basic(rules, &authorization, &verified, status);
-    }
+    else if (parsed && !is_basic)
+        verify_bearer(access, rules, authorization.token, &verified, status);
     explicit_bzero(&authorization, sizeof(authorization));
+    if (later)
+        return ACCESS_LATER;
     if (verified.right) {
         remember(access, generation, mac, verified.user, &verified.applies, verified.for_ns);
         for (size_t i = 0; i < ARRAY_LENGTH(caller->applies.bits); i++)

@@ -23,7 +23,7 @@ enum {
 };
 
 static bool route_key(struct http_request *request, struct status *status);
-static enum MHD_Result answer_blob(struct http_request *request, const struct digest *digest);
+static enum MHD_Result answer_blob(struct http_request *request, const struct digest *asked);
 static enum MHD_Result answer_value(struct http_request *request);
 static enum MHD_Result answer_dav(struct http_request *request);
 static enum MHD_Result fail(struct http_request *request,
