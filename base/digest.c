@@ -102,27 +102,26 @@ bool digest_parse(enum digest_function function,
     return true;
 }
 
-/* -1 for what is no lower-case hexadecimal digit. */
-static int hex_value(uint8_t character)
-{
-    if (character >= '0' && character <= '9')
-        return character - '0';
-    if (character >= 'a' && character <= 'f')
-        return character - 'a' + 10;
-    return -1;
-}
+/*
+ * One more than the value of each lower-case hexadecimal digit; 0: no such digit. A table and no comparisons: which of them hold is
+ * random in a hash, and each wrong guess of the processor costs more than the whole conversion.
+ */
+static const uint8_t hex_values[256] = {
+    ['0'] = 1, ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9, ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+};
 
 static bool parse_hex(struct bytes hex, uint8_t *hash)
 {
     ASSERT(hex.length % 2 == 0 && hex.length <= DIGEST_HASH_HEX_MAX);
+    unsigned wrong = 0;
     for (size_t i = 0; i < hex.length / 2; i++) {
-        const int high = hex_value(hex.data[2 * i]);
-        const int low = hex_value(hex.data[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        hash[i] = (uint8_t)(high << 4 | low);
+        const unsigned high = hex_values[hex.data[2 * i]];
+        const unsigned low = hex_values[hex.data[2 * i + 1]];
+        wrong |= (high - 1) | (low - 1); /* of 0 all bits */
+        hash[i] = (uint8_t)((high - 1) << 4 | (low - 1));
     }
-    return true;
+    return wrong < 16;
 }
 
 const char *digest_text(const struct digest *digest, char text[DIGEST_TEXT_BYTES_MAX])
