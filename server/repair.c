@@ -136,6 +136,8 @@ bool repair_new(const struct repair_config *config, struct repair **repair, stru
     }
     made->config = *config;
     made->config.instance = instance;
+    if (made->config.silence_ns == 0)
+        made->config.silence_ns = REPAIR_SILENCE_NS;
     if (config->identity != NULL) {
         made->identity = *config->identity;
         made->config.identity = &made->identity;
@@ -599,7 +601,8 @@ static bool is_silent(const struct repair_peer *peer, int64_t silent_ns)
 {
     const int64_t now_ns = clock_monotonic_ns(peer->repair->loop.clock);
     const bool proven = peer->proven_ns != 0 && now_ns - peer->proven_ns < proven_ns;
-    return silent_ns >= (proven ? proven_silence_ns : REPAIR_SILENCE_NS - tick_ns);
+    const int64_t first_ns = peer->repair->config.silence_ns - tick_ns;
+    return silent_ns >= (proven && proven_silence_ns > first_ns ? proven_silence_ns : first_ns);
 }
 
 static void tick(struct timer *timer)
@@ -661,7 +664,7 @@ static bool peer_new(struct repair *repair,
         .metrics = repair->config.metrics,
         .batches_max = BATCHES_MAX,
         .streams_max = STREAMS_MAX,
-        .silence_ns = 4 * proven_silence_ns, /* the tick looks sooner */
+        .silence_ns = 60 * NS_PER_S, /* the tick looks sooner */
     };
     struct fetcher_config with_client = fetcher;
     bool ok = made->address != NULL || status_fail_errno(status, ENOMEM, "address");

@@ -27,7 +27,8 @@ struct repair_config {
     struct durability *durability; /* borrowed, as all pointers here */
     struct flights *flights;
     struct metrics *metrics;
-    const char *instance;                 /* whose name is served by all of them; copied */
+    int64_t silence_ns;   /* what a peer that does not answer costs; 0: REPAIR_SILENCE_NS */
+    const char *instance; /* whose name is served by all of them; copied */
     const struct peer_identity *identity; /* copied; NULL: no TLS. Its texts outlive this */
 };
 
