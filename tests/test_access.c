@@ -395,8 +395,7 @@ START_TEST(jwt_counts_only_with_a_signature_of_its_issuer_for_us_and_now)
         "{\"iss\":\"https://ci\",\"aud\":\"varve\",\"sub\":7,\"exp\":@}",
         "{\"iss\":\"https://ci\",\"aud\":\"varve\",\"sub\":\"\",\"exp\":@}",
         "{\"iss\":\"https://ci\",\"aud\":\"varve\",\"sub\":\"a\",\"exp\":\"@\"}",
-        "{\"iss\":\"https://ci\",\"iss\":\"https://"
-        "ci\",\"aud\":\"varve\",\"sub\":\"a\",\"exp\":@}",
+        "{\"aud\":\"varve\",\"iss\":\"x\",\"iss\":\"https://ci\",\"sub\":\"a\",\"exp\":@}",
         "{\"iss\":\"https://ci\",\"aud\":\"varve\",\"sub\":\"a\",\"exp\":@,\"nbf\":4000000000}",
         "[@]",
     };
@@ -630,7 +629,9 @@ static void start_server(void)
                                (char[]){"--http-keys"},
                                (char[]){"kv"},
                                (char[]){"--http-opaque"},
-                               (char[]){"main/opaque"}};
+                               (char[]){"main/opaque"},
+                               (char[]){"--reserve"},
+                               (char[]){"0B"}};
     char *const environment[] = {NULL};
     enum config_action action;
     ck_assert_msg(config_parse((int)ARRAY_LENGTH(arguments), arguments, environment, &action,

@@ -65,6 +65,12 @@ static void setup_with(char *option, char *value)
                                (char[]){"opaque"},
                                (char[]){"--drain-time"},
                                (char[]){"1s"},
+                               (char[]){"--reserve"},
+                               (char[]){"0B"}, /* whatever else fills the disk */
+                               (char[]){"--large-segment-size"},
+                               (char[]){"64MiB"},
+                               (char[]){"--small-segment-size"},
+                               (char[]){"32MiB"},
                                option,
                                value};
     char *const environment[] = {NULL};

@@ -55,7 +55,7 @@ eventually() { # eventually COMMAND...: within 10 s
 
 # ---- the server's certificate
 export HTTP_CA=$WORK/one.ca.pem
-check "starts with TLS" start_server --tls-cert "$WORK/server.pem" --tls-key "$WORK/server.key"
+check "starts with TLS" start_server --reserve 0B --tls-cert "$WORK/server.pem" --tls-key "$WORK/server.key"
 check "gRPC answers who trusts its authority" over one
 check "grpcs:// is the same" "$VARVE" --server "grpcs://$SERVER" --tls-ca one.ca.pem capabilities
 check "the name may be another" over one --tls-name first.test
@@ -92,7 +92,7 @@ same "the metrics count them" 2 "$(sed -n 's/^varve_tls_reloads_total{result="ok
 check "stops" stop_server
 
 # ---- clients' certificates
-check "starts with client certificates" start_server --tls-cert "$WORK/server.pem" --tls-key "$WORK/server.key" \
+check "starts with client certificates" start_server --reserve 0B --tls-cert "$WORK/server.pem" --tls-key "$WORK/server.key" \
     --tls-client-ca "$WORK/one.ca.pem"
 check "gRPC with one" over one --tls-cert client.pem --tls-key client.key
 check "gRPC without one is refused" refused over one
@@ -114,7 +114,7 @@ certificate builder subject "CN=client,O=Example"
 allow read to user:reader
 allow read,write-cas,write-ac to user:alice,user:builder
 END
-check "starts with access rules" start_server --tls-cert "$WORK/server.pem" --tls-key "$WORK/server.key" \
+check "starts with access rules" start_server --reserve 0B --tls-cert "$WORK/server.pem" --tls-key "$WORK/server.key" \
     --tls-client-ca "$WORK/one.ca.pem" --tls-client-auth optional --access "$WORK/access"
 printf '%s\n' "$TOKEN" >token
 printf 'alice:%s\n' "$PASSWORD" >login
