@@ -12,9 +12,6 @@
 BLOBS=${BLOBS:-5000} KILLS=${KILLS:-3}
 
 make_nodes full cold
-# Nothing is to be evicted because the disk is used for other things, too.
-flags full --reserve 0B
-flags cold --reserve 0B
 relay cold full
 follow cold full
 check "a node starts" start full

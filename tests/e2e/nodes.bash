@@ -143,6 +143,8 @@ start() {
     local command=("$VARVED" --data "$WORK/$name" --listen "$(address "$name")"
         --http-listen "${node_host[$name]}:${node_http[$name]}")
     [ "$NETWORK" != namespaces ] || command+=(--allow-anonymous yes)
+    # Nothing is to be refused or evicted because the disk is used for other things, too.
+    [[ ${node_flags[$name]} == *--capacity* ]] || command+=(--reserve 0B)
     # shellcheck disable=SC2206 # flags are words
     command+=(${node_flags[$name]} ${node_peers[$name]})
     mkdir -p "$WORK/$name"

@@ -42,6 +42,16 @@ check "b catches up" caught_up b a 30
 check "and has all" driver b check repair
 check "the sets agree" same_set b a
 
+# What cannot be had now can be had later: nothing is remembered of a peer that did not answer.
+check "a is cut off" cut_off a
+head -c 50000 /dev/urandom >"$WORK/alone"
+alone=$(at a put "$WORK/alone")
+at b --timeout 5 get "$alone" >"$WORK/out" 2>&1
+check "what a alone has is not given out by b" test $? != 0
+check "a is back" let_in a
+check "and b gives it out" within 60 at b --timeout 5 get "$alone" -o "$WORK/got"
+check "byte for byte" cmp "$WORK/alone" "$WORK/got"
+
 head -c 300000 /dev/urandom >"$WORK/blob"
 digest=$(at a put "$WORK/blob")
 check "a blob gets to b" caught_up b a 30

@@ -11,8 +11,8 @@ MIB=$((1024 * 1024))
 make_nodes large small
 relay large small
 relay small large
-flags large --capacity 640MiB --small-segment-size 8MiB --large-segment-size 16MiB --vouch 0s
-flags small --capacity 160MiB --small-segment-size 8MiB --large-segment-size 16MiB --vouch 0s
+flags large --capacity 640MiB --reserve 0B --small-segment-size 8MiB --large-segment-size 16MiB --vouch 0s
+flags small --capacity 160MiB --reserve 0B --small-segment-size 8MiB --large-segment-size 16MiB --vouch 0s
 follow large small
 follow small large
 
@@ -57,6 +57,10 @@ check "and that alone: $((came / MIB)) MiB" test $came -le $((60 * MIB))
 same "it holds the newest" 0 "$(missing small "$WORK/set-newest")"
 # Only now: what is asked for counts as used, and is kept before what is not.
 check "and not all" test "$(missing small "$WORK/set-old")" -gt 100
+at large replicate --to "$(address small)" --all --compare >"$WORK/differences" 2>"$WORK/err"
+same "they differ" 5 $?
+same "only by what the small one could not keep, and not by what was deleted" not-at-destination \
+    "$(sed 's/ .*//' "$WORK/differences" | sort -u)"
 check "the small node is killed" end small
 check "and starts again" start small
 check "it becomes up to date" caught_up small large 60
