@@ -137,6 +137,7 @@ START_TEST(feed_tells_blobs_action_results_and_deletions_with_all_that_makes_the
 
     const feed_request request = ask(0, 0);
     ck_assert_int_eq(feed(&request, &response), GRPC_STATUS_OK);
+    ASSERT(response != NULL);
     ck_assert_uint_eq(response->n_records, 3);
     ck_assert(is_of(response->records[0], &first));
     ck_assert_int_eq(response->records[0]->kind, VARVE__V1__RECORD_KIND__RECORD_KIND_BLOB);
@@ -179,6 +180,8 @@ START_TEST(feed_gives_no_more_than_was_asked_for_and_goes_on_from_there)
         feed_request request = ask(after_seq, 0);
         request.max_records = 2;
         ck_assert_int_eq(feed(&request, &response), GRPC_STATUS_OK);
+        ASSERT(response != NULL);
+        ASSERT(response != NULL);
         ck_assert_uint_eq(response->n_records, 2);
         ck_assert_uint_eq(response->records[0]->seq, after_seq + 1);
         ck_assert_uint_eq(response->next_after_seq, after_seq + 2);
@@ -357,6 +360,7 @@ START_TEST(peers_says_who_follows_and_how_far)
     request.follower_name = (char *)(uintptr_t) "node-b:8980";
     request.max_records = 0;
     ck_assert_int_eq(feed(&request, &response), GRPC_STATUS_OK);
+    ASSERT(response != NULL);
     ck_assert_uint_eq(response->n_records, 0);
     ck_assert_uint_eq(response->next_after_seq, 2);
     varve__v1__feed_response__free_unpacked(response, NULL);
@@ -406,7 +410,7 @@ static grpc_status_code fetch(uint64_t after_seq, uint64_t through_seq, struct f
             break;
         ck_assert_uint_lt(length, 3 * MIB);
         fetch_response *const response = varve__v1__fetch_response__unpack(NULL, length, received);
-        ck_assert_ptr_nonnull(response);
+        ASSERT(response != NULL);
         ck_assert_uint_gt(response->n_records, 0);
         for (size_t i = 0; i < response->n_records; i++) {
             const Varve__V1__FetchedRecord *const record = response->records[i];
@@ -539,6 +543,7 @@ START_TEST(a_position_that_was_evicted_is_out_of_range_and_names_the_oldest_held
     memcpy(refused, text, sizeof(refused));
     request.after_seq = 0;
     ck_assert_int_eq(feed(&request, &response), GRPC_STATUS_OK);
+    ASSERT(response != NULL);
     ck_assert_uint_gt(response->n_records, 0);
     ck_assert_uint_gt(response->oldest_seq, 2);
     snprintf(oldest, sizeof(oldest), "held is %llu,", (unsigned long long)response->oldest_seq);
@@ -548,6 +553,7 @@ START_TEST(a_position_that_was_evicted_is_out_of_range_and_names_the_oldest_held
     request.after_seq = response->oldest_seq - 1;
     varve__v1__feed_response__free_unpacked(response, NULL);
     ck_assert_int_eq(feed(&request, &response), GRPC_STATUS_OK);
+    ASSERT(response != NULL);
     varve__v1__feed_response__free_unpacked(response, NULL);
 }
 END_TEST
