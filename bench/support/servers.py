@@ -44,7 +44,9 @@ class Kind:
 
 
 def varve(program, directory, port, http_port):
-    return [program, "--data", directory + "/data", "--listen", f"127.0.0.1:{port}", "--http-listen", f"127.0.0.1:{http_port}"]
+    # The default keeps up to 10 GiB of the disk free, which small test machines do not have.
+    return [program, "--data", directory + "/data", "--listen", f"127.0.0.1:{port}", "--http-listen", f"127.0.0.1:{http_port}",
+            "--reserve", "1GiB"]
 
 
 def null(*more):
@@ -131,7 +133,8 @@ class Server:
         """Seconds until it answered; RuntimeError when it did not."""
         begun = time.monotonic()
         with open(self.directory + "/log", "ab") as log:
-            self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=dict(os.environ, RUST_LOG="warn"))  # NativeLink logs each connection otherwise
         while time.monotonic() - begun < READY_SECONDS:
             if self.process.poll() is not None:
                 break
