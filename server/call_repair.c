@@ -27,7 +27,7 @@ struct repair_group {
 };
 
 static struct repair_group *group_new(struct call *call, size_t count);
-static void group_unref(struct repair_group *group);
+static void group_unref(struct repair_group *group, unsigned refs);
 static void wait_ended(struct repair_group *group);
 static void blob_ready(struct repair_wait *wait);
 static void action_ready(struct repair_action_wait *wait, uint8_t *result, size_t length);
@@ -117,12 +117,12 @@ static void wait_ended(struct repair_group *group)
         return;
     call_wake(call);
     call_unref(call);
-    group_unref(group);
+    group_unref(group, 1);
 }
 
-static void group_unref(struct repair_group *group)
+static void group_unref(struct repair_group *group, unsigned refs)
 {
-    if (atomic_fetch_sub(&group->refs, 1) != 1)
+    if (atomic_fetch_sub(&group->refs, refs) != refs)
         return;
     free(group->result);
     free(group);
@@ -154,7 +154,7 @@ bool call_repair_over(struct call_repair *repair)
         repair->result_length = group->result_length;
         group->result = NULL;
         repair->group = NULL;
-        group_unref(group);
+        group_unref(group, 1);
     } else {
         call_repair_end(repair);
     }
@@ -168,10 +168,12 @@ void call_repair_end(struct call_repair *repair)
     *repair = (struct call_repair){0};
     if (group == NULL)
         return;
+    size_t ended = 0;
     for (size_t i = 0; i < group->count; i++)
-        if (repair_cancel(group->repair, &group->items[i].wait))
-            wait_ended(group);
-    if (group->for_action && repair_cancel_action(group->repair, &group->action))
-        wait_ended(group);
-    group_unref(group);
+        ended += repair_cancel(group->repair, &group->items[i].wait);
+    ended += group->for_action && repair_cancel_action(group->repair, &group->action);
+    const bool last = ended > 0 && atomic_fetch_sub(&group->left, ended) == ended;
+    if (last)
+        call_unref(group->call); /* the turn keeps it */
+    group_unref(group, last ? 2 : 1);
 }

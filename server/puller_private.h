@@ -91,7 +91,7 @@ bool pull_lane_up_to_date(const struct pull_lane *lane);
 /* ---- pull_page.c */
 
 /* Takes the feed page over. NULL: no memory. */
-struct pull_page *pull_page_new(struct pull_lane *lane, uint64_t after_seq, struct feed_page *page);
+struct pull_page *pull_page_new(struct pull_lane *lane, uint64_t after_seq, struct feed_page *feed);
 void pull_page_free(struct pull_page *page);
 /* Asks for what is missing of it. */
 void pull_page_start(struct pull_page *page);

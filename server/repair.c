@@ -358,7 +358,7 @@ static void want_done(struct want *want, const struct status *result)
 static void finish(struct repair_job *job, bool found)
 {
     struct repair *const repair = job->repair;
-    if (found && job->want.fetched)
+    if (found && job->want.fetched && job->peer != NULL)
         job->peer->proven_ns = clock_monotonic_ns(repair->loop.clock);
     metrics_add(repair->config.metrics,
                 found ? METRIC_READ_REPAIRS_FOUND : METRIC_READ_REPAIRS_ABSENT, 1);

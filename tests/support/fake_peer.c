@@ -264,9 +264,9 @@ static void tell(const struct fake_record *record, feed_record_message *told)
 static void twist(enum fake_lie lie, Varve__V1__FeedResponse *page)
 {
     feed_record_message *const first = page->n_records > 0 ? page->records[0] : NULL;
-    if (lie == FAKE_LIE_SEQ_BACK && page->n_records > 1)
+    if (lie == FAKE_LIE_SEQ_BACK && first != NULL && page->n_records > 1)
         page->records[1]->seq = first->seq - 1;
-    if (lie == FAKE_LIE_NEXT_BACK && page->n_records > 1)
+    if (lie == FAKE_LIE_NEXT_BACK && first != NULL && page->n_records > 1)
         page->next_after_seq = first->seq;
     if (lie == FAKE_LIE_UNKNOWN_FUNCTION && first != NULL)
         first->digest_function = 77;
