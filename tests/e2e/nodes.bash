@@ -5,7 +5,7 @@
 #
 #   make_nodes NAME...             makes nodes; not started. The data of one is $WORK/NAME
 #   flags NAME FLAG...             it has these flags besides its addresses, from its next start on
-#   relay NAME OTHER               the way from NAME to OTHER: before follow
+#   relay NAME OTHER [DELAY_MS BYTES_A_SECOND]   the way from NAME to OTHER, in relays alone slow if wanted: before follow
 #   follow NAME OTHER...           NAME has the others as peers, from its next start on
 #   start NAME                     starts it and waits until it is ready; 1 when that fails
 #   end NAME, stop NAME            SIGKILL; SIGTERM and its exit status
@@ -134,7 +134,7 @@ relay() {
     local relay="$1 $2"
     [ "$NETWORK" = relays ] && [ -z "${relay_port[$relay]:-}" ] || return 0
     relay_port[$relay]=$(free_port)
-    python3 tests/e2e/relay.py "${relay_port[$relay]}" "${node_port[$2]}" &
+    python3 tests/e2e/relay.py "${relay_port[$relay]}" "${node_port[$2]}" "${@:3}" &
     relay_pid[$relay]=$!
 }
 
