@@ -20,7 +20,7 @@ enum { BUCKETS = 1024, BATCHES_MAX = 64, STREAMS_MAX = 16 };
 static const int64_t tick_ns = 100 * NS_PER_MS;
 /* Whoever has answered lately may take longer for a message. */
 static const int64_t proven_ns = 10 * NS_PER_S;
-static const int64_t proven_silence_ns = 2 * NS_PER_S;
+static const int64_t proven_silence_ns = NS_PER_S;
 static const int64_t probe_pause_ns = NS_PER_S;
 static const int64_t lie_pause_ns = 60 * NS_PER_S;
 

@@ -172,13 +172,14 @@ START_TEST(a_follower_comes_to_hold_what_the_peer_has_each_blob_once)
 {
     struct fake_peer *const peer = &peers[0];
     put_many(peer);
-    peer->no_fetch = _i == 1; /* without Fetch it is BatchReadBlobs */
+    FAKE_PEER_SET(peer, no_fetch, _i == 1); /* without Fetch it is BatchReadBlobs */
     start_puller(0, _i == 2 ? 7 : 0);
     WAIT_UNTIL(is_up_to_date(0));
     check_many();
     ck_assert_uint_eq(sent(peer), SMALL + LARGE);
     ck_assert_int_eq(metrics_get(&metrics, METRIC_PEER_BLOBS_FETCHED), SMALL + LARGE);
-    ck_assert(_i == 0 ? peer->batches == 0 && peer->fetches > 0 : peer->batches > 0);
+    ck_assert(_i == 0 ? FAKE_PEER_GET(peer, batches) == 0 && FAKE_PEER_GET(peer, fetches) > 0
+                      : FAKE_PEER_GET(peer, batches) > 0);
     const struct peer_report now = report(0);
     ck_assert_uint_eq(now.uid, PEER_UID);
     ck_assert_uint_eq(now.blobs_fetched, SMALL + LARGE);
@@ -203,7 +204,7 @@ START_TEST(what_comes_later_is_fetched_at_once_and_reported_as_durable)
         ck_assert(holds(&digest));
         ck_assert_int_lt(now_ms() - begun_ms, 2000);
     }
-    ck_assert_uint_eq(peer->follower_uid, real.store->node_uid);
+    ck_assert_uint_eq(FAKE_PEER_GET(peer, follower_uid), real.store->node_uid);
 }
 END_TEST
 
@@ -211,7 +212,7 @@ START_TEST(after_a_restart_nothing_that_was_durable_is_fetched_again)
 {
     struct fake_peer *const peer = &peers[0];
     put_many(peer);
-    peer->pause_ms = 20;
+    FAKE_PEER_SET(peer, pause_ms, 20);
     size_t restarts = 0;
     do { /* in the middle, until there is no middle any more */
         start_puller(0, 16);
@@ -252,7 +253,7 @@ START_TEST(two_peers_with_the_same_blobs_send_each_once_together)
 {
     for (size_t i = 0; i < PEERS; i++) {
         put_many(&peers[i]);
-        peers[i].pause_ms = 5;
+        FAKE_PEER_SET(&peers[i], pause_ms, 5);
     }
     for (size_t i = 0; i < PEERS; i++)
         start_puller(i, 0);
@@ -269,12 +270,12 @@ START_TEST(large_blobs_are_fetched_sixteen_at_a_time_at_most)
     struct fake_peer *const peer = &peers[0];
     for (size_t i = 0; i < 40; i++)
         put(peer, i, (size_t)LIMIT_SMALL_BLOB_BYTES + 1 + i);
-    peer->pause_ms = 20;
+    FAKE_PEER_SET(peer, pause_ms, 20);
     start_puller(0, 0);
     WAIT_UNTIL(is_up_to_date(0));
     ck_assert_uint_eq(sent(peer), 40);
-    ck_assert_uint_gt(peer->read_live_max, 1);
-    ck_assert_uint_le(peer->read_live_max, 16);
+    ck_assert_uint_gt(FAKE_PEER_GET(peer, read_live_max), 1);
+    ck_assert_uint_le(FAKE_PEER_GET(peer, read_live_max), 16);
 }
 END_TEST
 
@@ -345,7 +346,7 @@ START_TEST(a_liar_gets_nothing_stored_and_is_left_alone)
     struct byte_builder result = result_of(NULL, 1);
     fake_peer_put_action(peer, &action, message_bytes(&result), 1000, PEER_UID);
     byte_builder_free(&result);
-    peer->lie = lie;
+    FAKE_PEER_SET(peer, lie, lie);
     start_puller(0, lie == FAKE_LIE_MANY_RECORDS ? 100 : 0);
     WAIT_UNTIL(metrics_get(&metrics, METRIC_PEER_LIES) == 1);
     WAIT_UNTIL(report(0).state == PEER_REFUSED);
@@ -354,16 +355,12 @@ START_TEST(a_liar_gets_nothing_stored_and_is_left_alone)
         ck_assert_int_eq(metrics_get(&metrics, METRIC_BLOBS_WRITTEN), 0);
     ck_assert_int_eq(metrics_get(&metrics, METRIC_ACTION_RESULTS_WRITTEN), 0);
     usleep(LIE_PAUSE_MS * 1000 / 6); /* what was asked before */
-    fake_peer_lock(peer);
-    const unsigned feeds = peer->feeds;
-    fake_peer_unlock(peer);
+    const unsigned feeds = FAKE_PEER_GET(peer, feeds);
     usleep(LIE_PAUSE_MS * 1000 / 3);
-    ck_assert_uint_eq(peer->feeds, feeds);
+    ck_assert_uint_eq(FAKE_PEER_GET(peer, feeds), feeds);
     ck_assert_int_eq(metrics_get(&metrics, METRIC_PEER_LIES), 1);
     /* Everybody may better himself. */
-    fake_peer_lock(peer);
-    peer->lie = FAKE_HONEST;
-    fake_peer_unlock(peer);
+    FAKE_PEER_SET(peer, lie, FAKE_HONEST);
     WAIT_UNTIL(is_up_to_date(0));
     for (uint64_t i = 0; i < 200; i++)
         check_contents(&small_blobs[i], i);
@@ -377,14 +374,12 @@ START_TEST(a_liar_about_large_blobs_gets_nothing_stored)
                                          FAKE_LIE_ENDLESS};
     struct fake_peer *const peer = &peers[0];
     const struct digest digest = put(peer, 1, 3 * MIB);
-    peer->lie = lies[_i];
+    FAKE_PEER_SET(peer, lie, lies[_i]);
     start_puller(0, 0);
     WAIT_UNTIL(metrics_get(&metrics, METRIC_PEER_LIES) == 1);
     WAIT_UNTIL(report(0).state == PEER_REFUSED);
     ck_assert(!holds(&digest));
-    fake_peer_lock(peer);
-    peer->lie = FAKE_HONEST;
-    fake_peer_unlock(peer);
+    FAKE_PEER_SET(peer, lie, FAKE_HONEST);
     WAIT_UNTIL(is_up_to_date(0));
     check_contents(&digest, 1);
 }
@@ -395,7 +390,7 @@ START_TEST(a_liar_in_a_batch_gets_nothing_stored)
     static const enum fake_lie lies[] = {FAKE_LIE_WRONG_BYTES, FAKE_LIE_TOO_MANY_BYTES};
     struct fake_peer *const peer = &peers[0];
     const struct digest digest = put(peer, 1, 300);
-    peer->lie = lies[_i];
+    FAKE_PEER_SET(peer, lie, lies[_i]);
     start_puller(0, 0);
     WAIT_UNTIL(metrics_get(&metrics, METRIC_PEER_LIES) == 1);
     ck_assert_int_eq(metrics_get(&metrics, METRIC_BLOBS_WRITTEN), 0);
@@ -405,9 +400,7 @@ END_TEST
 
 START_TEST(a_peer_that_is_this_very_node_is_not_followed)
 {
-    fake_peer_lock(&peers[0]);
-    peers[0].uid = real.store->node_uid;
-    fake_peer_unlock(&peers[0]);
+    FAKE_PEER_SET(&peers[0], uid, real.store->node_uid);
     const struct digest digest = put(&peers[0], 1, 100);
     start_puller(0, 0);
     WAIT_UNTIL(report(0).state == PEER_REFUSED);
@@ -520,7 +513,7 @@ START_TEST(an_action_result_is_there_only_after_all_that_it_names)
     tell_result(peer, &action, &large, 1, 1000, 5);
     fake_peer_put(peer, bytes_of(data, 2 * MIB), &large);
     free(data);
-    peer->pause_ms = 50;
+    FAKE_PEER_SET(peer, pause_ms, 50);
     start_puller(0, 1);
     int code;
     do {
@@ -658,9 +651,9 @@ START_TEST(a_stop_never_waits_for_the_peer)
     struct fake_peer *const peer = &peers[0];
     put_many(peer);
     if (_i == 0)
-        peer->black_hole = true;
+        FAKE_PEER_SET(peer, black_hole, true);
     else
-        peer->pause_ms = 3000; /* in the middle of fetches */
+        FAKE_PEER_SET(peer, pause_ms, 3000); /* in the middle of fetches */
     start_puller(0, 0);
     usleep(200 * 1000);
     const int64_t begun_ms = now_ms();
@@ -670,27 +663,20 @@ START_TEST(a_stop_never_waits_for_the_peer)
 }
 END_TEST
 
-static int no_space(struct io *io, int fd, uint64_t length)
-{
-    (void)io, (void)fd, (void)length;
-    return -ENOSPC;
-}
-
 START_TEST(while_our_own_disk_is_full_the_puller_waits_and_then_goes_on)
 {
     enum { BLOBS = 80 };
     struct fake_peer *const peer = &peers[0];
-    int (*const allocate)(struct io * io, int fd, uint64_t length) = real.ops.allocate;
     start_puller(0, 0);
     WAIT_UNTIL(report(0).state == PEER_UP_TO_DATE);
     usleep(200 * 1000); /* the next segment is made ahead */
-    real.ops.allocate = no_space;
+    atomic_store(&real.allocate_errno, ENOSPC);
     for (uint64_t i = 0; i < BLOBS; i++) /* more than two segments */
         small_blobs[i] = put(peer, i, MIB);
     WAIT_UNTIL(metrics_get(&metrics, METRIC_PEER_FAILURES) > 0);
     WAIT_UNTIL(report(0).state == PEER_CONNECTING);
     ck_assert_int_ne(report(0).last_error.code, STATUS_OK);
-    real.ops.allocate = allocate;
+    atomic_store(&real.allocate_errno, 0);
     WAIT_UNTIL(is_up_to_date(0));
     for (uint64_t i = 0; i < BLOBS; i++)
         check_contents(&small_blobs[i], i);

@@ -78,6 +78,16 @@ void fake_peer_go(struct fake_peer *peer);
 void fake_peer_come(struct fake_peer *peer);
 void fake_peer_stop(struct fake_peer *peer);
 const char *fake_peer_target(const struct fake_peer *peer);
+/* Sets or reads a field with the lock. */
+#define FAKE_PEER_SET(peer, field, value)                                                          \
+    (fake_peer_lock(peer), (void)((peer)->field = (value)), fake_peer_unlock(peer))
+#define FAKE_PEER_GET(peer, field)                                                                 \
+    (__extension__({                                                                               \
+        fake_peer_lock(peer);                                                                      \
+        __typeof__((peer)->field) fake_peer_got = (peer)->field;                                   \
+        fake_peer_unlock(peer);                                                                    \
+        fake_peer_got;                                                                             \
+    }))
 void fake_peer_lock(struct fake_peer *peer);
 void fake_peer_unlock(struct fake_peer *peer);
 

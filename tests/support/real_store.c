@@ -37,7 +37,9 @@ static int64_t pwritev_or_fail(struct io *io,
 static int allocate_or_fail(struct io *io, int fd, uint64_t length)
 {
     struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
-    const int error_number = atomic_load(&real->write_errno);
+    int error_number = atomic_load(&real->write_errno);
+    if (error_number == 0)
+        error_number = atomic_load(&real->allocate_errno);
     return error_number != 0 ? -error_number : io_posix()->ops->allocate(io_posix(), fd, length);
 }
 
