@@ -21,7 +21,7 @@ typedef Build__Bazel__Semver__SemVer version_number;
 
 /*
  * Bazel before 6 gives the build up when it is told that it may not write, though it would go on after a refusal
- * (docs/protocol.md, decision 11).
+ * (docs/protocol.md, decision 11). One that does not say its version, as Debian's 4.2, may be one of those.
  */
 static bool would_give_up(struct call *call)
 {
@@ -33,7 +33,7 @@ static bool would_give_up(struct call *call)
     for (size_t i = 0; i < version.length && i < sizeof(text) - 1; i++)
         text[i] = (char)version.data[i];
     const long major = strtol(text, NULL, 10);
-    return major > 0 && major < UNDERSTANDS;
+    return major < UNDERSTANDS;
 }
 
 static void reply_capabilities(struct call *call, struct bytes instance)
