@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/limits.h"
 #include "client/uuid.h"
+#include "server/action_time.h"
 #include "server/byte_stream.h"
 #include "server/completeness.h"
 #include "server/http_request.h"
@@ -446,7 +447,8 @@ static enum http_turn commit_action(struct http_request *request, struct bytes v
                                 request->caller.known ? " " : "", request->peer);
     ASSERT(length > 0);
     const struct action_record record = {
-        .written_wall_ns = clock_wall_ns(server->clock),
+        .written_wall_ns =
+            action_time_of_writing(server->store, &request->digest, request->instance),
         .node_uid = server->store->node_uid,
         .instance = request->instance,
         .writer = bytes_of_string(put->writer_text),

@@ -7,16 +7,16 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/crc32c.h"
 #include "proto/hot_messages.h"
 #include "server/action_answer.h"
+#include "server/action_time.h"
 #include "server/completeness.h"
 #include "server/flights.h"
 #include "server/methods.h"
 #include "server/server.h"
-#include "store/blob_reader.h"
+#include "store/action_record.h"
 
 enum { WRITER_BYTES_MAX = 512, TOOL_BYTES_MAX = 256 };
 
@@ -42,7 +42,6 @@ static bool take_request(struct call *call,
 static void claim(struct call *call, void *state_memory);
 static void may_claim(struct flight_waiter *waiter);
 static void make_record(struct call *call, struct state *state);
-static int64_t time_of_writing(const struct server *server, const struct state *state);
 static bool decode(struct call *call,
                    const struct message *message,
                    struct update_action_result_request *request,
@@ -100,7 +99,7 @@ static void make_record(struct call *call, struct state *state)
 {
     const struct server *const server = call_server(call);
     const struct action_record record = {
-        .written_wall_ns = time_of_writing(server, state),
+        .written_wall_ns = action_time_of_writing(server->store, &state->action, state->instance),
         .node_uid = server->store->node_uid,
         .instance = state->instance,
         .writer = writer_text(call, state->writer),
@@ -126,24 +125,6 @@ static void make_record(struct call *call, struct state *state)
         .instance = state->instance,
         .ack = {.done = on_committed},
     };
-}
-
-/* After that of the result that it replaces, though the clock may have been set back, or be behind that of another node. */
-static int64_t time_of_writing(const struct server *server, const struct state *state)
-{
-    const int64_t now_ns = clock_wall_ns(server->clock);
-    uint8_t *memory = NULL;
-    struct action_record before;
-    struct place place;
-    struct status ignored;
-    if (!action_read(server->store, &state->action, state->instance, &memory, &before, &place,
-                     &ignored) ||
-        memory == NULL)
-        return now_ns; /* there is none, or none that can be read */
-    const int64_t later_ns =
-        before.written_wall_ns < INT64_MAX ? before.written_wall_ns + 1 : INT64_MAX;
-    free(memory);
-    return now_ns > later_ns ? now_ns : later_ns;
 }
 
 static bool decode(struct call *call,
