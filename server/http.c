@@ -40,7 +40,8 @@ struct http {
 
     struct lock lock;
     struct http_request *requests; /* guarded by lock: in progress */
-    void (*render)(void *argument, struct metrics_text *text); /* guarded by lock, as render_argument */
+    void (*render)(void *argument,
+                   struct metrics_text *text); /* guarded by lock, as render_argument */
     void *render_argument;
 };
 
