@@ -38,6 +38,7 @@ struct copies {
     struct lock lock;
     struct copies_config config; /* guarded by lock, as all below */
     uint64_t published_seq[LANE_COUNT];
+    uint64_t covered_seq[LANE_COUNT]; /* the most that has ever been on enough followers */
     void (*hook)(void *argument, enum lane lane);
     void *hook_argument;
     size_t hooks_running;
@@ -63,6 +64,11 @@ struct outcome {
     int64_t timeout_ns;
 };
 
+static bool find_seq(struct copies *copies,
+                     const struct digest *digest,
+                     enum lane *lane,
+                     uint64_t *seq);
+static void note_covered_locked(struct copies *copies, enum lane lane) REQUIRES(copies->lock);
 static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
     REQUIRES(copies->lock);
 static bool counts_locked(const struct copies *copies, size_t at, int64_t now_ns)
@@ -106,7 +112,8 @@ bool copies_new(struct store *store,
     condition_init(&made->hook_done);
     condition_init(&made->answered);
     for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++)
-        made->published_seq[lane] = segment_log_pending_seq(store->logs[lane]);
+        made->published_seq[lane] = made->covered_seq[lane] =
+            segment_log_pending_seq(store->logs[lane]);
     *copies = made;
     return true;
 }
@@ -195,30 +202,76 @@ void copies_hold(struct copies *copies, enum lane lane, uint64_t seq, struct ack
 
 bool copies_await_blob(struct copies *copies, const struct digest *digest, struct ack *ack)
 {
-    struct store *const store = copies->store;
-    struct place place;
+    enum lane lane = LANE_SMALL;
+    uint64_t seq = 0;
     lock_acquire(&copies->lock);
     const bool anybody = copies->config.wanted > 0;
     lock_release(&copies->lock);
-    if (!anybody || !store_find_blob(store, digest, FIND_ONLY, &place))
+    if (!anybody || !find_seq(copies, digest, &lane, &seq))
         return false;
-    struct segment *const segment = segment_set_pin(store->segments, place.segment);
-    if (segment == NULL)
-        return false;
-    const enum lane lane = segment->lane;
-    const uint64_t seq = segment_log_seq_at(store->logs[lane], segment, place.offset);
-    segment_set_unpin(store->segments, segment);
-
     lock_acquire(&copies->lock);
-    /* The segment's last record, where the blob's own is not known, may not be durable yet. */
-    const uint64_t needed = seq < copies->published_seq[lane] ? seq : copies->published_seq[lane];
-    const bool enough = enough_locked(copies, lane, needed);
+    const bool enough = enough_locked(copies, lane, seq);
     lock_release(&copies->lock);
     if (enough)
         return false;
     ack->next = NULL;
-    copies_hold(copies, lane, needed, ack);
+    copies_hold(copies, lane, seq, ack);
     return true;
+}
+
+/* Of the record that makes the blob exist, or one behind it. False when it is not there. */
+static bool find_seq(struct copies *copies,
+                     const struct digest *digest,
+                     enum lane *lane,
+                     uint64_t *seq)
+{
+    struct store *const store = copies->store;
+    struct place place;
+    if (digest_is_empty_blob(digest) || !store_find_blob(store, digest, FIND_ONLY, &place))
+        return false;
+    struct segment *const segment = segment_set_pin(store->segments, place.segment);
+    if (segment == NULL)
+        return false;
+    *lane = segment->lane;
+    *seq = segment_log_seq_at(store->logs[*lane], segment, place.offset);
+    segment_set_unpin(store->segments, segment);
+    /* The segment's last record, where the blob's own is not known, may not be durable yet. */
+    const uint64_t published_seq = copies_published_seq(copies, *lane);
+    if (*seq > published_seq)
+        *seq = published_seq;
+    return true;
+}
+
+bool copies_cover_all(struct copies *copies)
+{
+    lock_acquire(&copies->lock);
+    const bool all = copies->config.wanted == 0 || copies->degraded ||
+                     (copies->covered_seq[LANE_SMALL] >= copies->published_seq[LANE_SMALL] &&
+                      copies->covered_seq[LANE_LARGE] >= copies->published_seq[LANE_LARGE]);
+    lock_release(&copies->lock);
+    return all;
+}
+
+bool copies_cover_blob(struct copies *copies, const struct digest *digest)
+{
+    enum lane lane = LANE_SMALL;
+    uint64_t seq = 0;
+    if (copies_cover_all(copies) || !find_seq(copies, digest, &lane, &seq))
+        return true;
+    lock_acquire(&copies->lock);
+    const bool covered = copies->covered_seq[lane] >= seq;
+    lock_release(&copies->lock);
+    return covered;
+}
+
+/* Moves it to where the log is on enough followers now. */
+static void note_covered_locked(struct copies *copies, enum lane lane)
+{
+    for (size_t i = 0; i < copies->follower_count; i++) {
+        const uint64_t seq = copies->followers[i].public.durable_seq[lane];
+        if (seq > copies->covered_seq[lane] && enough_locked(copies, lane, seq))
+            copies->covered_seq[lane] = seq;
+    }
 }
 
 static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
@@ -486,6 +539,7 @@ void copies_report(struct copies *copies, const struct follower_report *report)
             follower->caught_up[lane] = true;
         follower->goal_seq[lane] = copies->published_seq[lane];
         shown = follower->public;
+        note_covered_locked(copies, lane);
         rearm_locked(copies, &outcome);
         settle_locked(copies, &outcome);
     }

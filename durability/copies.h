@@ -62,6 +62,14 @@ void copies_hold(struct copies *copies, enum lane lane, uint64_t seq, struct ack
 /* For a blob that is here already: false when there is nothing to wait for; else ack is called as by copies_hold(). */
 bool copies_await_blob(struct copies *copies, const struct digest *digest, struct ack *ack);
 
+/*
+ * May it be said that a blob is there that was found before the call: has it ever been on enough followers, or is that not asked for,
+ * or degraded? What was there at the start counts. The first asks for all blobs at once, and is cheap; false says nothing of a
+ * single one.
+ */
+bool copies_cover_all(struct copies *copies);
+bool copies_cover_blob(struct copies *copies, const struct digest *digest);
+
 /* Looks whose time is over, and who is away. From time to time. */
 void copies_step(struct copies *copies);
 /*

@@ -21,6 +21,11 @@ static bool look_up(struct call *call,
                     size_t *response_bytes,
                     struct status *status);
 
+static void leave_out_uncopied(struct copies *copies,
+                               const struct digest *digests,
+                               size_t count,
+                               bool *present);
+
 /*
  * The digests that came are valid, and then an encoder of ours gives the same bytes: no need to
  * convert them again.
@@ -80,6 +85,7 @@ static bool look_up(struct call *call,
                     struct status *status)
 {
     struct store *const store = call_server(call)->store;
+    struct copies *const copies = durability_copies(call_server(call)->durability);
     struct digest block[BLOCK_DIGESTS];
     for (size_t begin = 0; begin < request->digest_count; begin += BLOCK_DIGESTS) {
         size_t count = request->digest_count - begin;
@@ -94,11 +100,24 @@ static bool look_up(struct call *call,
             }
         }
         store_has_blobs(store, block, count, present + begin);
+        leave_out_uncopied(copies, block, count, present + begin);
         for (size_t i = 0; i < count; i++)
             if (!present[begin + i])
                 *response_bytes += entry_size(&request->digests[begin + i]);
     }
     return true;
+}
+
+/* What is not on as many other nodes yet as it should is sent again, and then waits for that (docs/protocol.md, decision 22). */
+static void leave_out_uncopied(struct copies *copies,
+                               const struct digest *digests,
+                               size_t count,
+                               bool *present)
+{
+    if (copies_cover_all(copies))
+        return;
+    for (size_t i = 0; i < count; i++)
+        present[i] = present[i] && copies_cover_blob(copies, &digests[i]);
 }
 
 static size_t entry_size(const struct wire_digest *digest)

@@ -52,8 +52,12 @@ static bool answer(struct call *call,
         !resource_name_parse_write(request.resource_name, &name, status) ||
         !call_check_instance(call, name.instance, status))
         return false;
-    if (store_has_blob(server->store, &name.digest))
+    const bool there = store_has_blob(server->store, &name.digest);
+    /* Not on as many other nodes yet as it should: the client sends it again, and waits for that. */
+    if (there && copies_cover_blob(durability_copies(server->durability), &name.digest))
         *length = query_write_status_response_put(to, name.digest.size_bytes, true);
+    else if (there)
+        *length = query_write_status_response_put(to, 0, false);
     else
         *length = query_write_status_response_put(
             to, (int64_t)upload_table_held_bytes(server->uploads, &name), false);

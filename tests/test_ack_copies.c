@@ -22,6 +22,8 @@ enum { CLIENTS = 16, SLOW_SYNC_MS = 200, BLOB_BYTES = 4000, FOLLOWER = 4711 };
 
 static const char BATCH_UPDATE[] =
     "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs";
+static const char FIND_MISSING[] =
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs";
 static const char WRITE[] = "/google.bytestream.ByteStream/Write";
 static const char FEED[] = "/varve.v1.Replication/Feed";
 
@@ -226,6 +228,33 @@ START_TEST(who_sends_what_is_there_waits_for_the_follower_too)
 }
 END_TEST
 
+static bool is_missing(const struct digest *digest)
+{
+    struct byte_builder request = {0};
+    uint8_t *response = NULL;
+    size_t length = 0;
+    message_add_digest(&request, 2, digest);
+    ck_assert_int_eq(
+        rpc_unary(&follower, FIND_MISSING, message_bytes(&request), &response, &length, NULL),
+        GRPC_STATUS_OK);
+    byte_builder_free(&request);
+    free(response);
+    return length > 0;
+}
+
+START_TEST(what_no_follower_has_counts_as_missing)
+{
+    struct upload upload;
+    start_upload(&upload, 1);
+    wait_until_held(1);
+    ck_assert(store_has_blob(server->store, &upload.digest));
+    ck_assert(is_missing(&upload.digest));
+    tell(VARVE__V1__LANE__LANE_SMALL, 1);
+    ck_assert_int_eq(finish_upload(&upload), 0);
+    ck_assert(!is_missing(&upload.digest));
+}
+END_TEST
+
 START_TEST(a_server_that_stops_does_not_wait_for_its_followers)
 {
     struct upload upload;
@@ -284,6 +313,7 @@ int main(void)
     tcase_add_checked_fixture(refusing, setup_refusing, teardown);
     tcase_add_test(refusing, a_write_is_answered_once_a_follower_has_it);
     tcase_add_test(refusing, who_sends_what_is_there_waits_for_the_follower_too);
+    tcase_add_test(refusing, what_no_follower_has_counts_as_missing);
     tcase_add_test(refusing, a_server_that_stops_does_not_wait_for_its_followers);
     tcase_add_test(refusing,
                    sixteen_clients_at_once_share_at_most_two_syncs_and_wait_for_one_follower);

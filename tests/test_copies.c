@@ -325,6 +325,36 @@ START_TEST(a_blob_that_is_there_waits_as_long_as_its_followers_lack_it)
 }
 END_TEST
 
+/* Else a client that was refused asks whether it is there, and takes that for the answer. */
+START_TEST(a_blob_is_covered_once_it_has_been_on_enough_followers)
+{
+    struct store_put before;
+    struct store_put put;
+    start(&before, "before");
+    ck_assert_int_eq(finish(&before), STATUS_OK);
+    store_rig_close(&rig);
+    store_rig_open(&rig);
+    copies = durability_copies(rig.durability);
+    want(1, COPIES_REFUSE);
+    ck_assert(copies_cover_all(copies));
+    ck_assert(copies_cover_blob(copies, &before.digest));
+    start(&put, "data");
+    wait_until_held(1);
+    advance(TIMEOUT_NS);
+    ck_assert_int_eq(finish(&put), STATUS_UNAVAILABLE);
+    ck_assert(!copies_cover_all(copies));
+    ck_assert(!copies_cover_blob(copies, &put.digest));
+    ck_assert(copies_cover_blob(copies, &before.digest));
+    report(FIRST, LANE_SMALL, 1);
+    ck_assert(!copies_cover_blob(copies, &put.digest));
+    report(FIRST, LANE_SMALL, 2);
+    ck_assert(copies_cover_blob(copies, &put.digest));
+    ck_assert(copies_cover_all(copies));
+    advance(WAIT_NS + FOLLOWER_AWAY_NS); /* and stays so */
+    ck_assert(copies_cover_blob(copies, &put.digest));
+}
+END_TEST
+
 START_TEST(a_store_that_stops_lets_go_of_what_waits)
 {
     struct store_put put;
@@ -439,6 +469,7 @@ int main(void)
     tcase_add_test(tests, what_a_peer_has_sent_waits_for_nobody);
     tcase_add_test(tests, a_round_acknowledges_what_came_from_peers_and_holds_the_rest);
     tcase_add_test(tests, a_blob_that_is_there_waits_as_long_as_its_followers_lack_it);
+    tcase_add_test(tests, a_blob_is_covered_once_it_has_been_on_enough_followers);
     tcase_add_test(tests, a_store_that_stops_lets_go_of_what_waits);
     tcase_add_test(tests, a_store_that_is_closed_with_writes_waiting_answers_them);
     tcase_add_test(tests, what_a_follower_said_last_counts_and_not_the_most_it_ever_said);
