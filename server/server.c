@@ -122,8 +122,7 @@ bool server_start(const struct config *config, struct server **server, struct st
      * a port and then fail.
      */
     if (!open_parts(made, status) || !open_store(made, status) || !open_front(made, status) ||
-        !follow_peers(made, status) ||
-        !start_threads(made, status)) {
+        !follow_peers(made, status) || !start_threads(made, status)) {
         close_parts(made);
         return false;
     }
@@ -313,9 +312,8 @@ static bool follow_peers(struct server *server, struct status *status)
 {
     const struct config *const config = server->config;
     const char *const instance = config->instances.count > 0 ? config->instances.items[0] : "";
-    const struct peer_identity identity = {.certificate = config->tls_cert,
-                                           .key = config->tls_key,
-                                           .ca = config->tls_client_ca};
+    const struct peer_identity identity = {
+        .certificate = config->tls_cert, .key = config->tls_key, .ca = config->tls_client_ca};
     char name[256] = "";
     if (gethostname(name, sizeof(name) - 1) != 0)
         name[0] = '\0';
