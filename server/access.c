@@ -219,7 +219,8 @@ static uint64_t address_hash(const struct access *access, const char *peer)
 {
     char host[64];
     const char *at = peer;
-    if (strncmp(at, "ipv4:", 5) == 0 || strncmp(at, "ipv6:", 5) == 0)
+    if (strncmp(at, "ipv4:", 5) == 0 || strncmp(at, "ipv6:", 5) == 0 ||
+        strncmp(at, "http:", 5) == 0)
         at += 5;
     if (strncmp(at, "%5B", 3) == 0) /* as gRPC writes a bracket */
         at += 3;

@@ -573,6 +573,23 @@ START_TEST(address_that_guesses_is_slowed_down_and_others_and_known_ones_are_not
     ck_assert(show_from(basic_of("bob:x", basic), bytes_of(NULL, 0),
                         "ipv6:%5B2001:db8:1:3::1%5D:1") == ACCESS_NO);
     ck_assert_int_eq(status.code, STATUS_UNAUTHENTICATED);
+
+    /* Whichever door it comes by, and from whichever port. */
+    static const char *const doors[] = {"http:10.7.7.7:%d", "ipv4:10.7.7.7:%d",
+                                        "http:[2001:db8:9:9::1]:%d"};
+    for (size_t door = 0; door < ARRAY_LENGTH(doors); door++) {
+        limited = 0;
+        for (int i = 0; i < GUESSES; i++) {
+            char peer[64];
+            const size_t at = strcspn(doors[door], "%");
+            snprintf(guess, sizeof(guess), "bob:door-%zu-%d", door, i);
+            snprintf(peer, sizeof(peer), "%.*s%d", (int)at, doors[door], 1000 + i);
+            ck_assert(show_from(basic_of(guess, basic), bytes_of(NULL, 0), peer) == ACCESS_NO);
+            limited += status.code == STATUS_RESOURCE_EXHAUSTED;
+        }
+        /* What came over HTTP counts for gRPC. */
+        ck_assert_int_ge(limited, door == 1 ? GUESSES - 5 : GUESSES - 15);
+    }
     access_caller_clear(&caller);
     close_access();
 }
