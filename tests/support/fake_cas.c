@@ -653,6 +653,8 @@ static void serve_read(struct fake_cas *cas, struct fake_call *call, const struc
             break;
         at += length;
     }
+    if (cas->read_end_pause_ms > 0)
+        usleep(cas->read_end_pause_ms * 1000);
     if (planned && fault->kind == FAKE_FAULT_TOO_MANY_BYTES)
         send_data(call, (const uint8_t *)"x", 1);
     if (planned && fault->kind == FAKE_FAULT_STATUS)
@@ -674,7 +676,10 @@ static void serve_query(struct fake_cas *cas, struct fake_call *call)
     Google__Bytestream__QueryWriteStatusResponse response =
         GOOGLE__BYTESTREAM__QUERY_WRITE_STATUS_RESPONSE__INIT;
     pthread_mutex_lock(&cas->mutex);
-    const struct fake_blob *blob = find_locked(cas, hex);
+    struct fake_blob *blob = find_locked(cas, hex);
+    if (cas->unfinished_bytes_max > 0 && blob != NULL && blob->have < blob->size &&
+        blob->have > cas->unfinished_bytes_max)
+        blob->have = cas->unfinished_bytes_max;
     response.committed_size = blob != NULL ? (int64_t)blob->have : 0;
     response.complete = blob != NULL && blob->have == blob->size;
     pthread_mutex_unlock(&cas->mutex);

@@ -50,7 +50,9 @@ struct fake_cas {
     int64_t blob_bytes_max;        /* announced */
     bool no_capabilities;          /* GetCapabilities is UNIMPLEMENTED */
     bool no_query;                 /* QueryWriteStatus is UNIMPLEMENTED */
-    unsigned answer_pause_ms;      /* before each answer, so that calls are in flight together */
+    size_t unfinished_bytes_max; /* QueryWriteStatus: so much of an upload is left; 0: all of it */
+    unsigned read_end_pause_ms;  /* between the last data of a Read and its status */
+    unsigned answer_pause_ms;    /* before each answer, so that calls are in flight together */
     unsigned store_pause_ms; /* while a call has blobs to store, so that two of one would meet */
 
     struct fake_server *server;
