@@ -82,6 +82,14 @@ check "and give out what the other has to anybody" secure b get "$digest" -o "$W
 check "byte for byte" cmp "$WORK/blob" "$WORK/got"
 secure b replicate --to "127.0.0.1:${port_of[a]}" --all >"$WORK/out" 2>&1
 check "but the log is for nodes alone" test $? != 0
+logged() { [ "$(grep -c "event=$1 " "$WORK/a.log")" -ge "$2" ]; }
+cp "$WORK/a.conf" "$WORK/a.conf.whole"
+sed -i '/^peer = /d' "$WORK/a.conf"
+kill -HUP "${pids[0]}"
+check "a peer that is taken out of the file is left at SIGHUP" within 10 logged peer_removed 1
+cp "$WORK/a.conf.whole" "$WORK/a.conf"
+kill -HUP "${pids[0]}"
+check "and followed again when it is back in it" within 10 logged peer_connected 2
 for pid in "${pids[@]}"; do
     kill -TERM "$pid"
     wait "$pid"
