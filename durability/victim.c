@@ -148,7 +148,7 @@ static struct segment *oldest(struct victim_chooser *chooser,
         return NULL;
     for (size_t i = 0; i + 1 < segments->count; i++) {
         if (is_resting(chooser, segments->numbers[i]))
-            continue;
+            return NULL; /* of what goes with a younger one, an older record may lie here */
         struct segment *segment = segment_set_pin(store->segments, segments->numbers[i]);
         if (segment != NULL && segment_log_is_done_with(store->logs[lane], segment)) {
             *filled_ns = i + 2 < segments->count ? segments->made_ns[i + 2] : INT64_MAX;

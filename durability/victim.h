@@ -6,7 +6,7 @@
 #include "store/evict_plan.h"
 #include "store/store.h"
 
-/* Victims that could not be emptied are passed over for a while. */
+/* Victims that could not be emptied are left alone for a while, and the younger ones of their lane with them. */
 enum { VICTIMS_RESTING_MAX = 16 };
 
 struct victim_chooser {

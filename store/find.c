@@ -109,7 +109,7 @@ bool store_find(struct store *store,
     /* Where the index on disk does not say, the end of the load does. */
     while (blob_table_may_come(store->table, key) && !store_bring(store, key, name)) {
         if (!cold_index_await(&store->cold))
-            return false;
+            break; /* it is over by now, or it has failed: memory has what there is */
     }
     return blob_table_get(store->table, key, touch, place);
 }

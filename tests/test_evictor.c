@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/crc32c.h"
 #include "durability/forget.h"
 #include "durability/move.h"
 #include "store/blob_reader.h"
 #include "store/evict_plan.h"
+#include "store/find.h"
 #include "store/segment_contents.h"
 #include "tests/sim/clock_sim.h"
 #include "tests/support/prng.h"
@@ -933,7 +935,8 @@ START_TEST(a_blob_that_is_stored_again_lives_as_long_as_a_new_one)
     put(&other, 901, LARGE_BYTES);
     put(&items[0], 0, SMALL_BYTES);
     put(&large, 900, LARGE_BYTES);
-    for (int part = 0; part < 8; part++) { /* twice the capacity: what is moved must be used again */
+    for (int part = 0; part < 8;
+         part++) { /* twice the capacity: what is moved must be used again */
         fill(&next, CAPACITY_BYTES / 8, SMALL_BYTES);
         fill(&next, CAPACITY_BYTES / 8, LARGE_BYTES);
         ck_assert(reads(&items[0]));
@@ -1287,6 +1290,47 @@ START_TEST(an_older_action_result_never_comes_back)
         }
     }
     ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 5);
+}
+END_TEST
+
+/* Else it would follow the newer record in the log, and win where the index is made anew. */
+START_TEST(a_move_that_comes_after_a_newer_record_is_not_appended)
+{
+    struct digest action;
+    struct place old;
+    struct status status = {0};
+    const struct bytes instance = bytes_of_string("x");
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of("action", 6), &action);
+    ck_assert(store_rig_put_action(&rig, &action, "x", bytes_of("old", 3), &status));
+    ck_assert(store_find_action(store(), &action, instance, FIND_ONLY, &old));
+    ck_assert(store_rig_put_action(&rig, &action, "x", bytes_of("new", 3), &status));
+    const uint64_t seq = segment_log_pending_seq(store()->logs[LANE_SMALL]);
+
+    struct store_put late;
+    const struct action_record fields = {.written_wall_ns = 1,
+                                         .node_uid = 2,
+                                         .instance = instance,
+                                         .writer = bytes_of_string("test"),
+                                         .result = bytes_of("old", 3)};
+    store_put_init(&late);
+    action_record_fixed_put(late.fixed, &fields);
+    const struct bytes parts[] = {bytes_of(late.fixed, sizeof(late.fixed)), fields.instance,
+                                  fields.writer, fields.result};
+    late.record = (struct record){.kind = RECORD_ACTION,
+                                  .digest = action,
+                                  .payload = {.parts = parts, .count = ARRAY_LENGTH(parts)}};
+    late.record.payload_bytes = bytes_list_length(late.record.payload);
+    late.record.payload_crc32c = crc32c_list(0, late.record.payload);
+    late.request.record = &late.record;
+    late.request.instance = instance;
+    late.request.relocate = old;
+    commit_submit(durability_commit(rig.durability, LANE_SMALL), &late.request);
+    ck_assert(store_put_finish(&late, &status));
+    ck_assert(late.request.stale);
+    ck_assert_uint_eq(segment_log_pending_seq(store()->logs[LANE_SMALL]), seq);
+    char *found = store_rig_action(&rig, &action, "x");
+    ck_assert_str_eq(found, "new");
+    free(found);
 }
 END_TEST
 
@@ -1730,6 +1774,7 @@ int main(void)
                    a_store_that_has_evicted_is_the_same_after_a_restart_with_and_without_its_index);
     tcase_add_test(back, a_large_blob_that_was_forgotten_does_not_come_back_with_its_manifest);
     tcase_add_test(back, an_older_action_result_never_comes_back);
+    tcase_add_test(back, a_move_that_comes_after_a_newer_record_is_not_appended);
     tcase_add_test(back, what_was_purged_stays_away_while_its_record_is_there);
     tcase_add_test(
         back, power_cuts_while_segments_go_lose_nothing_that_is_used_and_bring_nothing_half_back);

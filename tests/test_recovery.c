@@ -556,6 +556,27 @@ START_TEST(a_store_serves_before_its_index_is_loaded_and_what_happens_then_wins)
 }
 END_TEST
 
+/* Just when the load ends, the index on disk is no longer there to be asked: then memory has everything. */
+START_TEST(nothing_is_called_missing_when_the_load_of_the_index_ends)
+{
+    enum { BLOBS = 40, STARTS = 40 };
+    struct digest digests[BLOBS];
+    struct status status = {0};
+    for (uint64_t i = 0; i < BLOBS; i++)
+        ck_assert(store_rig_put(&rig, bytes_of(&i, sizeof(i)), &digests[i], &status));
+    for (size_t round = 0; round < STARTS; round++) {
+        store_rig_close(&rig);
+        ck_assert_msg(store_rig_try_open(&rig, &status), "%s", status.message);
+        bool loading = true;
+        while (loading) {
+            loading = metrics_get(&rig.metrics, METRIC_INDEX_LOADING) != 0;
+            for (size_t i = 0; i < BLOBS; i++)
+                ck_assert(store_rig_has(&rig, &digests[i]));
+        }
+    }
+}
+END_TEST
+
 START_TEST(segments_without_footers_are_walked_for_the_same_set)
 {
     struct mixed mixed;
@@ -791,6 +812,7 @@ int main(void)
     tcase_add_test(simulated, a_torn_tail_does_not_stop_the_start);
     tcase_add_test(simulated, a_clean_restart_recovers_nothing_and_has_everything);
     tcase_add_test(simulated, a_deleted_index_is_rebuilt_from_the_segments_alone);
+    tcase_add_test(simulated, nothing_is_called_missing_when_the_load_of_the_index_ends);
     tcase_add_test(simulated, segments_without_footers_are_walked_for_the_same_set);
     tcase_add_test(simulated, one_rotten_payload_costs_that_record_alone);
     tcase_add_test(simulated, one_rotten_header_costs_that_record_alone);

@@ -18,7 +18,6 @@
 
 #include "store/blob_reader.h"
 #include "store/find.h"
-#include "store/segment_contents.h"
 #include "tests/support/prng.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test_run.h"
@@ -41,7 +40,7 @@ struct location {
     uint64_t offset;
     uint64_t payload_bytes;
     enum record_kind kind;
-    int item; /* NOBODY: a FORGET */
+    int item;
 };
 
 static struct store_rig rig;
@@ -219,33 +218,6 @@ static void make_item(size_t i)
     digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(item->data, item->length), &item->digest);
 }
 
-static int item_of(const struct footer_entry *entry)
-{
-    struct digest digest;
-    ck_assert(footer_entry_digest(entry, &digest));
-    for (int i = 0; i < ITEM_COUNT; i++) {
-        if (items[i].action == (entry->kind == RECORD_ACTION) &&
-            digest_equal(&items[i].digest, &digest))
-            return i;
-    }
-    return NOBODY;
-}
-
-static bool is_chunk_of(const struct digest *digest, struct place place)
-{
-    struct blob_reader *reader = NULL;
-    struct status status;
-    size_t count = 0;
-    bool found = false;
-    if (!blob_reader_open(store(), digest, &reader, &status) || reader == NULL)
-        return false;
-    const struct manifest_chunk *chunks = blob_reader_chunks(reader, &count);
-    for (size_t i = 0; i < count && !found; i++)
-        found = chunks[i].place == place_pack(place);
-    blob_reader_free(reader);
-    return found;
-}
-
 /* Where the record lies that makes it exist. */
 static struct place place_of(const struct item *item)
 {
@@ -257,47 +229,56 @@ static struct place place_of(const struct item *item)
     return is_there ? place : (struct place){0};
 }
 
-/* And not left over from a life before. */
-static bool is_live(int item, enum record_kind kind, struct place place)
+/* What the file says of the record there. */
+static void add_location(struct place place, int item)
 {
-    if (item == NOBODY)
-        return true;
-    return kind == RECORD_CHUNK ? is_chunk_of(&items[item].digest, place)
-                                : place_pack(place_of(&items[item])) == place_pack(place);
+    char path[SEGMENT_PATH_BYTES_MAX];
+    struct record_header header;
+    struct status status;
+    size_t got = 0;
+    int fd = -1;
+    segment_file(path, place.segment);
+    ck_assert_msg(io_open(disk(), path, IO_OPEN_READ, &fd, &status), "%s", status.message);
+    ck_assert(io_pread(disk(), fd, &header, sizeof(header), place.offset, &got, &status));
+    io_close(disk(), fd);
+    ck_assert_uint_eq(got, sizeof(header));
+    ck_assert_uint_lt(location_count, ARRAY_LENGTH(locations));
+    locations[location_count++] = (struct location){
+        .segment = place.segment,
+        .offset = place.offset,
+        .payload_bytes = header.payload_bytes,
+        .kind = (enum record_kind)header.kind,
+        .item = item,
+    };
 }
 
-/* Every record that counts. */
+static int by_place(const void *a, const void *b)
+{
+    const struct location *first = a;
+    const struct location *second = b;
+    if (first->segment != second->segment)
+        return first->segment < second->segment ? -1 : 1;
+    return (first->offset > second->offset) - (first->offset < second->offset);
+}
+
+/* Every record that counts. Others may be sealing segments meanwhile. */
 static void locate(void)
 {
-    uint64_t *numbers = NULL;
-    size_t count = 0;
-    struct status status;
     location_count = 0;
-    ck_assert(segment_set_numbers(store()->segments, &numbers, &count, &status));
-    for (size_t i = 0; i < count; i++) {
-        struct segment *segment = segment_set_pin(store()->segments, numbers[i]);
-        struct footer_entry *entries = NULL;
-        size_t entry_count = 0;
-        size_t damaged = 0;
-        ck_assert(segment_contents_load(segment, &entries, &entry_count, &damaged, &status));
-        for (size_t k = 0; k < entry_count; k++) {
-            const struct place place = footer_entry_place(segment, &entries[k]);
-            const enum record_kind kind = (enum record_kind)entries[k].kind;
-            const int item = kind == RECORD_FORGET ? NOBODY : item_of(&entries[k]);
-            ck_assert_uint_lt(location_count, ARRAY_LENGTH(locations));
-            if (is_live(item, kind, place))
-                locations[location_count++] = (struct location){
-                    .segment = numbers[i],
-                    .offset = place.offset,
-                    .payload_bytes = entries[k].payload_bytes,
-                    .kind = kind,
-                    .item = item,
-                };
-        }
-        free(entries);
-        segment_set_unpin(store()->segments, segment);
+    for (int i = 0; i < ITEM_COUNT; i++) {
+        add_location(place_of(&items[i]), i);
+        if (items[i].action || items[i].length <= LIMIT_SMALL_BLOB_BYTES)
+            continue;
+        struct blob_reader *reader = NULL;
+        struct status status;
+        size_t count = 0;
+        ck_assert(blob_reader_open(store(), &items[i].digest, &reader, &status) && reader != NULL);
+        const struct manifest_chunk *chunks = blob_reader_chunks(reader, &count);
+        for (size_t k = 0; k < count; k++)
+            add_location(place_unpack(chunks[k].place), i);
+        blob_reader_free(reader);
     }
-    free(numbers);
+    qsort(locations, location_count, sizeof(locations[0]), by_place);
 }
 
 /* Stores everything in several segments of each lane, and stops. */
@@ -769,8 +750,6 @@ START_TEST(a_record_that_rots_under_a_running_store_is_lost_alone_and_can_be_sto
     store_rig_open(&rig);
     for (size_t round = 0; round < 60; round++) {
         const struct location *location = &locations[prng_below(&prng, location_count)];
-        if (location->item == NOBODY)
-            continue;
         const struct item *item = &items[location->item];
         char path[SEGMENT_PATH_BYTES_MAX];
         segment_file(path, location->segment);

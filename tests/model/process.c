@@ -7,9 +7,6 @@
 #include "tests/model/model.h"
 #include "tests/model/world.h"
 
-/* So few that a store is used for long while it is being loaded. */
-enum { LOAD_STEP_ENTRIES = 24 };
-
 static bool start_parts(struct process *process, struct index *index, struct status *status);
 static void set_hook(struct process *process, enum lane lane);
 static bool work(struct process *process, enum worker worker);
@@ -70,7 +67,7 @@ static bool start_parts(struct process *process, struct index *index, struct sta
     bool ok = indexer_new(process->store, MODEL_INDEX, index, &process->indexer, status) &&
               acker_new(&process->acker, status);
     if (ok)
-        indexer_set_load_step(process->indexer, LOAD_STEP_ENTRIES);
+        indexer_set_load_step(process->indexer, process->config.load_step);
     for (enum lane lane = LANE_SMALL; ok && lane < LANE_COUNT; lane++) {
         const struct commit_config config = {
             .store = process->store,

@@ -30,6 +30,7 @@ struct process_config {
     struct buffer_pool *buffers;
     uint64_t capacity_bytes;
     int64_t vouch_ns;
+    size_t load_step; /* entries of the index that are loaded at a time */
     /* Around each step of the evictor that has a segment to empty; may be NULL. */
     void (*before_eviction)(void *argument, uint64_t victim);
     void (*after_eviction)(void *argument, uint64_t victim);

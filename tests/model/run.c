@@ -25,6 +25,7 @@ enum {
     FAILED_STEPS_MAX = 30, /* that a store goes on with a failed lane */
     COPY_EVERY_STEPS = 5,
 };
+enum { LOAD_STEP_FEW = 24, LOAD_STEP_ALL = 100000 };
 
 /* An upload, or a new action result, on its way. Frees itself. */
 struct put {
@@ -151,7 +152,7 @@ static const struct {
     {acknowledge, "ack", 120},
     {index_some, "index", 50},
     {maintain_segments, "maintain", 50},
-    {evict, "evict", 40},
+    {evict, "evict", 60},
     {forget_some, "forget", 20},
     {read_some, "read", 60},
     {read_actions, "read actions", 10},
@@ -220,6 +221,8 @@ void run_model(uint64_t seed, struct run_counts *counts)
 static void start(struct run *run)
 {
     struct status status;
+    /* So few at times that a store is used for long while it is being loaded; nothing is evicted then. */
+    run->config.load_step = chance(&run->prng, 3) ? LOAD_STEP_FEW : LOAD_STEP_ALL;
     while (!process_start(&run->process, &run->config, &status)) {
         if (io_sim_has_power(run->machine.disk) && run->faults_until == 0)
             model_fail("the store does not open: %s: %s", status_code_name(status.code),
