@@ -131,7 +131,6 @@ static void run(void *argument)
 void puller_ask_to_stop(struct puller *puller)
 {
     if (!atomic_exchange(&puller->asked_to_stop, true))
-        if (!atomic_exchange(&puller->stop_asked, true))
         event_loop_post(&puller->loop, &puller->stop_event);
 }
 

@@ -36,8 +36,6 @@ struct puller {
     struct event_loop loop;
     struct thread thread;
 
-    _Atomic bool stop_asked;
-
     /* Of the puller's thread. */
     enum puller_state state;
     struct timer pause, drain, tick;
