@@ -18,7 +18,6 @@ struct page_item {
     struct pull_page *page;           /* borrowed */
     const struct feed_record *record; /* the page's */
     struct peer_action *action;       /* on its way; good until its end */
-    struct peer_forget forget;
     bool settled;
 };
 
@@ -28,10 +27,11 @@ struct pull_page {
     struct feed_page feed;   /* owned */
     struct page_item *items; /* owned, one a record */
     size_t wants_left;
-    size_t deed;    /* action results and deletions from here on have not been begun */
-    size_t actions; /* begun and not ended */
-    bool deleting;
-    size_t settled; /* all before it are */
+    size_t deed;                /* action results and deletions from here on have not been begun */
+    size_t actions;             /* begun and not ended */
+    struct page_item *deleting; /* on its way; one at a time */
+    struct peer_forget forget;  /* its */
+    size_t settled;             /* all before it are */
     bool started, starting, deletes;
     struct pull_page *next;
 };
@@ -79,7 +79,7 @@ struct pull_page *pull_page_new(struct pull_lane *lane, uint64_t after_seq, stru
 
 void pull_page_free(struct pull_page *page)
 {
-    ASSERT(page->wants_left == 0 && page->actions == 0 && !page->deleting);
+    ASSERT(page->wants_left == 0 && page->actions == 0 && page->deleting == NULL);
     feed_page_free(&page->feed);
     free(page->items);
     free(page);
@@ -202,7 +202,7 @@ static void go_on(struct pull_page *page)
 /* False: not yet. */
 static bool begin_deed(struct pull_page *page, struct page_item *item)
 {
-    if (page->deleting || page->actions >= ACTIONS_MAX)
+    if (page->deleting != NULL || page->actions >= ACTIONS_MAX)
         return false;
     if (item->record->kind == FEED_ACTION)
         return begin_action(item);
@@ -286,10 +286,10 @@ static bool begin_forget(struct page_item *item)
         item->settled = true;
         return true;
     }
-    item->forget.done = forget_done;
-    page->deleting = true;
+    page->forget.done = forget_done;
+    page->deleting = item;
     puller->forgets++;
-    peer_forget_start(&item->forget, puller->config.durability, &puller->loop, item->record);
+    peer_forget_start(&page->forget, puller->config.durability, &puller->loop, item->record);
     return true;
 }
 
@@ -305,9 +305,10 @@ static bool is_told_again(const struct pull_page *page, const struct page_item *
 
 static void forget_done(struct peer_forget *forget, const struct status *result)
 {
-    struct page_item *const item = CONTAINER_OF(forget, struct page_item, forget);
-    struct puller *const puller = item->page->lane->puller;
-    item->page->deleting = false;
+    struct pull_page *const page = CONTAINER_OF(forget, struct pull_page, forget);
+    struct page_item *const item = page->deleting;
+    struct puller *const puller = page->lane->puller;
+    page->deleting = NULL;
     puller->forgets--;
     item->settled = result->code == STATUS_OK;
     if (item->settled && forget->carried_out)
