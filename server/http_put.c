@@ -39,6 +39,13 @@ static struct store *store_of(const struct http_request *request)
     return http_server(request)->store;
 }
 
+/* One that is not on as many other nodes yet as it should be is stored once more, and waits for them. */
+static bool has_blob(const struct http_request *request, const struct digest *digest)
+{
+    return store_has_blob(store_of(request), digest) &&
+           copies_cover_blob(durability_copies(http_server(request)->durability), digest);
+}
+
 /* ---- the headers */
 
 static bool check_headers(struct http_request *request, uint64_t *length, bool *has_length)
@@ -91,8 +98,7 @@ enum http_turn http_put_begin(struct http_request *request, bool *is_there)
         return HTTP_FAILED;
     if (request->place == HTTP_PLACE_CAS) {
         struct digest known = request->digest;
-        const bool there =
-            store_find_size(store_of(request), &known) && store_has_blob(store_of(request), &known);
+        const bool there = store_find_size(store_of(request), &known) && has_blob(request, &known);
         if (there && has_length && length != (uint64_t)known.size_bytes) {
             fail(request, STATUS_INVALID_ARGUMENT, "the blob of this hash has another length");
             return HTTP_FAILED;
@@ -227,7 +233,7 @@ static enum http_turn enter(struct http_request *request)
             fail(request, STATUS_UNAVAILABLE, "the server is stopping");
             return HTTP_FAILED;
         }
-        if (store_has_blob(store_of(request), &request->digest)) {
+        if (has_blob(request, &request->digest)) {
             upload_close(&put->stream, UPLOAD_STORED);
             put->opened = false;
             put->sink = HTTP_SINK_NONE;
@@ -474,7 +480,7 @@ static void store_piece(struct task *task);
 static enum http_turn store_blob(struct http_request *request)
 {
     struct http_put *const put = &request->put;
-    if (store_has_blob(store_of(request), &put->blob)) {
+    if (has_blob(request, &put->blob)) {
         put->step = PUT_COMMIT_BLOB;
         return finish_spool(request);
     }

@@ -38,6 +38,19 @@ check "and catches up" caught_up a b 120
 check "all that was ever acknowledged is there" driver a check copies
 check "the sets agree" same_set a b
 check "and so seen from the other" same_set b a
+
+stop a
+flags a --ack-copies 1 --ack-copies-timeout 1s
+check "a starts with less patience" start a
+end b
+echo "not on two disks" >"$WORK/value"
+hash=$(sha256sum "$WORK/value" | cut -d ' ' -f 1)
+put_by_http() { http a -o "$WORK/said" -w '%{http_code}' -T "$WORK/value" "cas/$hash"; }
+same "what no other node takes is refused over HTTP" 503 "$(put_by_http)"
+same "and again, though it is stored here by now" 503 "$(put_by_http)"
+check "b comes back" start b
+is_taken() { [ "$(put_by_http)" = 200 ]; }
+check "and then it is taken" within 30 is_taken
 stop a
 stop b
 finish_nodes
