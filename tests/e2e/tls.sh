@@ -4,6 +4,7 @@
 # TLS with real processes: certificates of our own making, gRPC by varve and HTTP by curl, the same certificate on both; who is
 # refused; certificates that change while the server runs; client certificates; tokens and logins; files that are wrong.
 # variants: asan
+# shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 
 command -v openssl >/dev/null || skip "no openssl"
