@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
 #include "client/blob_pipe.h"
 #include "client/copier.h"
 #include "client/pull.h"
@@ -606,6 +607,53 @@ START_TEST(a_tree_is_copied_with_its_directories)
 }
 END_TEST
 
+#define REAPI(name) Build__Bazel__Remote__Execution__V2__##name
+
+/* A directory with this one in it twice, at the source. */
+static struct digest put_twice(const struct digest *below)
+{
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    digest_hex(below, hex);
+    REAPI(Digest) digest = BUILD__BAZEL__REMOTE__EXECUTION__V2__DIGEST__INIT;
+    digest.hash = hex;
+    digest.size_bytes = below->size_bytes;
+    REAPI(DirectoryNode) nodes[2];
+    REAPI(DirectoryNode) * list[2];
+    char names[2][2] = {"a", "b"};
+    for (size_t i = 0; i < 2; i++) {
+        build__bazel__remote__execution__v2__directory_node__init(&nodes[i]);
+        nodes[i].name = names[i];
+        nodes[i].digest = &digest;
+        list[i] = &nodes[i];
+    }
+    REAPI(Directory) directory = BUILD__BAZEL__REMOTE__EXECUTION__V2__DIRECTORY__INIT;
+    directory.n_directories = 2;
+    directory.directories = list;
+    uint8_t message[1024];
+    const size_t length = protobuf_c_message_get_packed_size(&directory.base);
+    ck_assert_uint_le(length, sizeof(message));
+    protobuf_c_message_pack(&directory.base, message);
+    struct digest made;
+    fake_cas_put(&source_cas, bytes_of(message, length), &made);
+    return made;
+}
+
+START_TEST(a_directory_that_occurs_a_billion_times_is_read_once)
+{
+    open_clients();
+    struct digest top = put_at(&source_cas, 0, 1); /* a directory without entries is no bytes */
+    ck_assert(digest_is_empty_blob(&top));
+    for (unsigned level = 0; level < 30; level++)
+        top = put_twice(&top);
+    uint64_t unreadable, gone;
+    ck_assert(copy_tree(&top, &unreadable, &gone));
+    ck_assert_uint_eq(unreadable, 0);
+    ck_assert_uint_eq(counts.copied, 30);
+    ck_assert_uint_le(fake_cas_calls(&source_cas, "BatchReadBlobs"), 40);
+    close_clients();
+}
+END_TEST
+
 START_TEST(a_directory_that_cannot_be_read_is_named_and_the_rest_is_copied)
 {
     struct temp_dir from;
@@ -650,6 +698,7 @@ int main(void)
     tcase_add_loop_test(all, whatever_goes_wrong_it_adds_up_and_the_next_copy_finishes, 0,
                         ARRAY_LENGTH(troubles));
     tcase_add_test(all, a_tree_is_copied_with_its_directories);
+    tcase_add_test(all, a_directory_that_occurs_a_billion_times_is_read_once);
     tcase_add_test(all, a_directory_that_cannot_be_read_is_named_and_the_rest_is_copied);
     suite_add_tcase(suite, all);
     return test_run(suite);
