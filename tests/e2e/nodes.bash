@@ -6,6 +6,7 @@
 #   make_nodes NAME...             makes nodes; not started. The data of one is $WORK/NAME
 #   flags NAME FLAG...             it has these flags besides its addresses, from its next start on
 #   relay NAME OTHER [DELAY_MS BYTES_A_SECOND]   the way from NAME to OTHER, in relays alone slow if wanted: before follow
+#   sever NAME OTHER               every connection on that way ends at once; new ones can be made. Relays alone
 #   follow NAME OTHER...           NAME has the others as peers, from its next start on
 #   start NAME                     starts it and waits until it is ready; 1 when that fails
 #   end NAME, stop NAME            SIGKILL; SIGTERM and its exit status
@@ -24,7 +25,7 @@
 
 # shellcheck disable=SC2154 # lib.sh sets WORK, VARVED, VARVE, BUILD
 # shellcheck disable=SC2317 # called by trap
-declare -A node_pid=() node_host=() node_port=() node_http=() node_flags=() node_peers=() relay_pid=() relay_port=()
+declare -A node_pid=() node_host=() node_port=() node_http=() node_flags=() node_peers=() relay_pid=() relay_port=() relay_link=()
 node_number=0
 network_id=$$
 
@@ -134,8 +135,20 @@ relay() {
     local relay="$1 $2"
     [ "$NETWORK" = relays ] && [ -z "${relay_port[$relay]:-}" ] || return 0
     relay_port[$relay]=$(free_port)
-    python3 tests/e2e/relay.py "${relay_port[$relay]}" "${node_port[$2]}" "${@:3}" &
-    relay_pid[$relay]=$!
+    relay_link[$relay]="${node_port[$2]} ${*:3}"
+    start_relay "$relay"
+}
+
+start_relay() {
+    # shellcheck disable=SC2086 # numbers
+    python3 tests/e2e/relay.py "${relay_port[$1]}" ${relay_link[$1]} &
+    relay_pid[$1]=$!
+}
+
+sever() {
+    kill -KILL "${relay_pid["$1 $2"]}" || return 1
+    wait "${relay_pid["$1 $2"]}" 2>/dev/null
+    start_relay "$1 $2"
 }
 
 start() {
