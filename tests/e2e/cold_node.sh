@@ -35,7 +35,9 @@ print(status["index_entries"], status["peers"][0]["blobs_fetched"])'
 syncs=0 fetched=0 again=0
 account() {
     local entries now
-    read -r entries now < <(look)
+    # In this order: what was counted is in the index when that is looked at.
+    read -r _ now < <(look)
+    read -r entries _ < <(look)
     syncs=$((syncs + $(metric cold varve_segment_syncs_total)))
     fetched=$((fetched + now))
     [ "$now" -le $((entries - had)) ] || again=$((again + now - entries + had))
@@ -45,7 +47,9 @@ loaded() { [ "$(grep -c 'event=index_loaded' "$WORK/cold.log")" -ge "$1" ]; }
 begin() {
     start cold && within 30 loaded "$kill" || return 1
     local entries now
-    read -r entries now < <(look)
+    # In this order: what was in the index has been counted, a whole batch at once, when that is looked at.
+    read -r entries _ < <(look)
+    read -r _ now < <(look)
     had=$((entries - now))
 }
 has_entries() {
