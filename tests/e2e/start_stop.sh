@@ -33,7 +33,7 @@ same "a wrong variable is wrong" 2 $status
 check "and is named" says 'VARVE_KEEPALIVE'
 run env VARVE_FAILPOINTS=nowhere=kill "$VARVED" --data "$WORK/x" --listen 127.0.0.1:0
 same "an unknown fail point is wrong" 2 $status
-for flag in --capacty=10GiB --peer=127.0.0.1:1 --nothing; do
+for flag in --capacty=10GiB --peers=127.0.0.1:1 --nothing; do
     run "$VARVED" --data "$WORK/x" $flag
     same "$flag is no option" 2 $status
 done
