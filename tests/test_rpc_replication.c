@@ -46,7 +46,8 @@ static void tick(void *argument)
     }
 }
 
-static void start(const struct store_rig_limits *limits)
+/* Hands things over to calls through gRPC, where ThreadSanitizer does not see it. */
+__attribute__((no_sanitize_thread)) static void start(const struct store_rig_limits *limits)
 {
     static const struct method *const methods[] = {&rpc_feed, &rpc_fetch, &rpc_peers};
     struct status status;

@@ -52,7 +52,7 @@ struct fake_cas {
     bool no_query;                 /* QueryWriteStatus is UNIMPLEMENTED */
     size_t unfinished_bytes_max; /* QueryWriteStatus: so much of an upload is left; 0: all of it */
     unsigned read_end_pause_ms;  /* between the last data of a Read and its status */
-    unsigned answer_pause_ms;    /* before each answer, so that calls are in flight together */
+    _Atomic unsigned answer_pause_ms; /* before each answer, so that calls are in flight together */
     unsigned store_pause_ms; /* while a call has blobs to store, so that two of one would meet */
 
     struct fake_server *server;

@@ -26,7 +26,7 @@ struct fake_call {
 
 struct fake_server {
     void (*serve)(void *argument, struct fake_call *call);
-    void (*finishing)(void *argument, struct fake_call *call); /* NULL: nobody asks */
+    void (*_Atomic finishing)(void *argument, struct fake_call *call); /* NULL: nobody asks */
     void *argument;
     char target[64];
     grpc_server *server;
@@ -250,8 +250,9 @@ void fake_call_finish(struct fake_call *call,
 {
     ASSERT(!call->finished);
     call->finished = true;
-    if (call->server->finishing != NULL)
-        call->server->finishing(call->server->argument, call);
+    void (*const finishing)(void *, struct fake_call *) = call->server->finishing;
+    if (finishing != NULL)
+        finishing(call->server->argument, call);
     grpc_slice details = grpc_slice_from_copied_string(text);
     grpc_byte_buffer *buffer = reply != NULL ? buffer_of(*reply) : NULL;
     grpc_op ops[3];
