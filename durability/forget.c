@@ -17,17 +17,14 @@ static void log_not_written(const struct digest *digest, const char *reason);
 
 bool forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget)
 {
+    const struct index_entry name = {
+        .kind = forget->kind, .digest = forget->digest, .instance = forget->instance};
     const struct blob_key key =
-        forget->kind == RECORD_ACTION
-            ? blob_table_action_key(store->table, &forget->digest, forget->instance)
-            : blob_table_blob_key(store->table, &forget->digest);
+        blob_table_key(store->table, name.kind, &name.digest, name.instance);
     /* In memory first, if it is still being loaded: what is removed there does not come back. */
     struct place found;
-    const bool is_there =
-        forget->kind == RECORD_ACTION
-            ? store_find_action(store, &forget->digest, forget->instance, FIND_ONLY, &found)
-            : store_find_blob(store, &forget->digest, FIND_ONLY, &found);
-    if (!is_there || !blob_table_remove(store->table, key, forget->place))
+    if (!store_find(store, &name, FIND_ONLY, &found) ||
+        !blob_table_remove(store->table, key, forget->place))
         return false; /* somebody else was first, or it has been written anew */
     metrics_add(store->metrics, METRIC_BLOBS_FORGOTTEN, 1);
     if (forget->reason != FORGET_EVICTED)

@@ -43,7 +43,6 @@ static bool replay_lanes(struct fsck *fsck,
                                       struct status *status),
                          void *argument,
                          struct status *status);
-static bool apply(struct blob_table *table, const struct index_entry *entry, struct status *status);
 static bool apply_live(void *argument, const struct index_entry *entry, struct status *status);
 static struct blob_key key_of(const struct blob_table *table, const struct index_entry *entry);
 static bool lies_at(struct blob_table *table, struct blob_key key, struct place place);
@@ -78,7 +77,6 @@ static bool is_in_use(struct fsck *fsck,
 static void check_order(struct fsck *fsck);
 static bool check_index(struct fsck *fsck, struct status *status);
 static bool compare_index(struct fsck *fsck, struct index *index, struct status *status);
-static bool take_entry(void *argument, const struct index_entry *entry, struct status *status);
 static bool apply_started(void *argument, const struct index_entry *entry, struct status *status);
 static bool judge_entry(void *argument, const struct index_entry *entry, struct status *status);
 static bool look_for_lack(void *argument, const struct index_entry *entry, struct status *status);
@@ -164,24 +162,12 @@ static bool replay_lanes(struct fsck *fsck,
 static bool apply_live(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct fsck *fsck = argument;
-    return apply(fsck->store->table, entry, status);
-}
-
-static bool apply(struct blob_table *table, const struct index_entry *entry, struct status *status)
-{
-    if (!entry->forget)
-        return blob_table_put(table, key_of(table, entry), entry->place, status);
-    if (!blob_table_remove(table, key_of(table, entry), entry->place)) {
-        /* It lies elsewhere by now, or nowhere. */
-    }
-    return true;
+    return replay_apply(fsck->store->table, entry, status);
 }
 
 static struct blob_key key_of(const struct blob_table *table, const struct index_entry *entry)
 {
-    return entry->kind == RECORD_ACTION
-               ? blob_table_action_key(table, &entry->digest, entry->instance)
-               : blob_table_blob_key(table, &entry->digest);
+    return blob_table_key(table, entry->kind, &entry->digest, entry->instance);
 }
 
 static bool lies_at(struct blob_table *table, struct blob_key key, struct place place)
@@ -578,7 +564,7 @@ static bool compare_index(struct fsck *fsck, struct index *index, struct status 
     struct index_checkpoint checkpoint;
     struct status why;
     if (!index_read_checkpoint(index, &checkpoint, &why) ||
-        !index_iterate(index, take_entry, fsck, &why)) {
+        !index_iterate(index, apply_started, fsck, &why)) {
         const struct fsck_finding finding = {.what = "index", .reason = why.message};
         tell(fsck, &finding);
         return true;
@@ -597,16 +583,10 @@ static bool compare_index(struct fsck *fsck, struct index *index, struct status 
     return true;
 }
 
-static bool take_entry(void *argument, const struct index_entry *entry, struct status *status)
-{
-    struct fsck *fsck = argument;
-    return apply(fsck->started, entry, status);
-}
-
 static bool apply_started(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct fsck *fsck = argument;
-    return apply(fsck->started, entry, status);
+    return replay_apply(fsck->started, entry, status);
 }
 
 /* An entry that the log behind the checkpoint has not changed must be what the segments say. */

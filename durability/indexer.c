@@ -272,17 +272,12 @@ static bool load_some(struct indexer *indexer, bool *more, struct status *status
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct indexer *indexer = argument;
-    struct store *store = indexer->store;
-    const struct blob_key key =
-        entry->kind == RECORD_ACTION
-            ? blob_table_action_key(store->table, &entry->digest, entry->instance)
-            : blob_table_blob_key(store->table, &entry->digest);
+    enum record_state state;
+    if (!store_load(indexer->store, entry, &state, status))
+        return false;
     indexer->loaded++;
-    switch (store_look_at(store, entry)) {
+    switch (state) {
     case RECORD_THERE:
-        if (!blob_table_load(store->table, key, entry->place, status))
-            return false;
-        store_recall_use(store, key, entry->place);
         break;
     case RECORD_EVICTED: /* RocksDB drops it some time */
         indexer->evicted++;
@@ -488,14 +483,7 @@ static void load_from_segments(struct indexer *indexer)
 
 static bool apply_beside(void *argument, const struct index_entry *entry, struct status *status)
 {
-    struct blob_table *beside = argument;
-    const struct blob_key key = entry->kind == RECORD_ACTION
-                                    ? blob_table_action_key(beside, &entry->digest, entry->instance)
-                                    : blob_table_blob_key(beside, &entry->digest);
-    if (!entry->forget)
-        return blob_table_put(beside, key, entry->place, status);
-    blob_table_remove(beside, key, entry->place);
-    return true;
+    return replay_apply(argument, entry, status);
 }
 
 static void close_index(struct indexer *indexer)

@@ -34,7 +34,6 @@ static bool replay_lane(struct recovery *recovery,
                         struct replay *replay,
                         struct status *status);
 static bool replay_entry(void *argument, const struct index_entry *entry, struct status *status);
-static struct blob_key key_of(const struct store *store, const struct index_entry *entry);
 static bool apply_to_table(struct recovery *recovery,
                            const struct index_entry *entry,
                            struct status *status);
@@ -231,20 +230,8 @@ static bool load_now(struct recovery *recovery, struct status *status)
 static bool load_entry(void *argument, const struct index_entry *entry, struct status *status)
 {
     struct store *store = argument;
-    const struct blob_key key = key_of(store, entry);
-    if (store_look_at(store, entry) != RECORD_THERE)
-        return true;
-    if (!blob_table_load(store->table, key, entry->place, status))
-        return false;
-    store_recall_use(store, key, entry->place);
-    return true;
-}
-
-static struct blob_key key_of(const struct store *store, const struct index_entry *entry)
-{
-    return entry->kind == RECORD_ACTION
-               ? blob_table_action_key(store->table, &entry->digest, entry->instance)
-               : blob_table_blob_key(store->table, &entry->digest);
+    enum record_state ignored;
+    return store_load(store, entry, &ignored, status);
 }
 
 static bool apply_to_table(struct recovery *recovery,
@@ -252,7 +239,8 @@ static bool apply_to_table(struct recovery *recovery,
                            struct status *status)
 {
     struct store *store = recovery->store;
-    const struct blob_key key = key_of(store, entry);
+    const struct blob_key key =
+        blob_table_key(store->table, entry->kind, &entry->digest, entry->instance);
     if (!entry->forget) {
         if (!blob_table_put(store->table, key, entry->place, status))
             return false;

@@ -525,3 +525,12 @@ static bool list_add(struct segment ***list,
     *list = grown;
     return true;
 }
+
+bool replay_apply(struct blob_table *table, const struct index_entry *entry, struct status *status)
+{
+    const struct blob_key key = blob_table_key(table, entry->kind, &entry->digest, entry->instance);
+    if (!entry->forget)
+        return blob_table_put(table, key, entry->place, status);
+    blob_table_remove(table, key, entry->place); /* unless it lies elsewhere by now, or nowhere */
+    return true;
+}

@@ -40,4 +40,9 @@ struct replay {
 MUST_CHECK bool replay_run(struct replay *replay, struct status *status);
 void replay_destroy(struct replay *replay);
 
+/* Does to a table what an entry says. RESOURCE_EXHAUSTED. */
+MUST_CHECK bool replay_apply(struct blob_table *table,
+                             const struct index_entry *entry,
+                             struct status *status);
+
 #endif

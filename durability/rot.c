@@ -79,9 +79,7 @@ static bool forget_at(struct rot *rot,
                       enum record_kind kind)
 {
     struct blob_table *table = rot->store->table;
-    const struct blob_key key = kind == RECORD_ACTION
-                                    ? blob_table_action_key(table, digest, instance)
-                                    : blob_table_blob_key(table, digest);
+    const struct blob_key key = blob_table_key(table, kind, digest, instance);
     const struct forget forget = {.digest = *digest,
                                   .instance = instance,
                                   .place = place,

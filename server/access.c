@@ -6,11 +6,11 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "base/digest.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "proto/authorization.h"
 #include "proto/jwt.h"
 #include "store/siphash.h"
@@ -65,7 +65,6 @@ struct access {
     uint64_t left_out; /* log lines */
 };
 
-static bool fill_random(void *data, size_t length, struct status *status);
 static void log_loaded(const struct access *access, const struct access_rules *rules);
 static enum access_answer authenticate(struct access *access,
                                        const struct access_shown *shown,
@@ -88,8 +87,8 @@ bool access_new(const char *file,
     made->metrics = metrics;
     made->last = &made->first;
     made->generation = 1;
-    if (!fill_random(made->key, sizeof(made->key), status) ||
-        !fill_random(&made->address_key, sizeof(made->address_key), status))
+    if (!random_fill(made->key, sizeof(made->key), status) ||
+        !random_fill(&made->address_key, sizeof(made->address_key), status))
         goto fail;
     if (file[0] != '\0') {
         made->file = strdup(file);
@@ -106,18 +105,6 @@ bool access_new(const char *file,
 fail:
     access_free(made);
     return false;
-}
-
-static bool fill_random(void *data, size_t length, struct status *status)
-{
-    ssize_t got;
-    do
-        got = getrandom(data, length, 0);
-    while (got < 0 && errno == EINTR);
-    if (got < 0)
-        return status_fail_errno(status, errno, "getrandom");
-    ASSERT((size_t)got == length); /* as promised for up to 256 bytes */
-    return true;
 }
 
 static void log_loaded(const struct access *access, const struct access_rules *rules)

@@ -8,11 +8,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "base/buffer_pool.h"
 #include "base/limits.h"
 #include "base/lock.h"
+#include "base/random.h"
 #include "store/blob_writer.h"
 #include "store/siphash.h"
 #include "store/store.h"
@@ -176,11 +176,8 @@ bool upload_table_new(struct store *store,
     made->metrics = metrics;
     made->keep_ns = keep_ns;
     made->zstd_budget.limit_bytes = UPLOADS_ZSTD_BYTES;
-    if (getrandom(&made->key, sizeof(made->key), 0) != (ssize_t)sizeof(made->key)) {
-        status_fail_errno(status, errno, "getrandom");
-        goto fail;
-    }
-    if (!upload_groups_new(&made->groups, status))
+    if (!random_fill(&made->key, sizeof(made->key), status) ||
+        !upload_groups_new(&made->groups, status))
         goto fail;
     *table = made;
     return true;

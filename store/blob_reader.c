@@ -99,7 +99,10 @@ bool blob_reader_open(struct store *store,
 
 static void lookup_init(struct lookup *lookup, struct store *store, const struct index_entry *name)
 {
-    *lookup = (struct lookup){.store = store, .name = *name, .key = store_key_of(store, name)};
+    *lookup = (struct lookup){
+        .store = store,
+        .name = *name,
+        .key = blob_table_key(store->table, name->kind, &name->digest, name->instance)};
 }
 
 /*

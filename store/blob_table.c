@@ -13,13 +13,12 @@
  */
 #include "store/blob_table.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #include "base/lock.h"
+#include "base/random.h"
 #include "store/siphash.h"
 
 enum {
@@ -71,7 +70,6 @@ struct blob_table {
     struct shard shards[SHARDS];
 };
 
-static bool fill_random(void *data, size_t length, struct status *status);
 static struct slot *map_slots(size_t capacity);
 static void unmap_slots(struct slot *slots, size_t capacity);
 static struct blob_key key_from_hash(uint64_t hash);
@@ -159,7 +157,7 @@ bool blob_table_new(struct blob_table **table, struct status *status)
         lock_init(&made->shards[i].lock, LOCK_RANK_BLOB_TABLE);
         made->shards[i].counted_from = 1;
     }
-    if (!fill_random(&made->key, sizeof(made->key), status))
+    if (!random_fill(&made->key, sizeof(made->key), status))
         goto fail;
     for (size_t i = 0; i < SHARDS; i++) {
         struct slot *slots = map_slots(SLOTS_AT_START);
@@ -176,18 +174,6 @@ bool blob_table_new(struct blob_table **table, struct status *status)
 fail:
     blob_table_free(made);
     return false;
-}
-
-static bool fill_random(void *data, size_t length, struct status *status)
-{
-    ssize_t got;
-    do
-        got = getrandom(data, length, 0);
-    while (got < 0 && errno == EINTR);
-    if (got < 0)
-        return status_fail_errno(status, errno, "getrandom");
-    ASSERT((size_t)got == length); /* as promised for up to 256 bytes */
-    return true;
 }
 
 void blob_table_free(struct blob_table *table)
@@ -266,6 +252,15 @@ struct blob_key blob_table_action_key(const struct blob_table *table,
     struct siphash siphash;
     hash_digest(table, 'a', action, &siphash);
     return key_from_hash(siphash_finish(&siphash, instance));
+}
+
+struct blob_key blob_table_key(const struct blob_table *table,
+                               enum record_kind kind,
+                               const struct digest *digest,
+                               struct bytes instance)
+{
+    return kind == RECORD_ACTION ? blob_table_action_key(table, digest, instance)
+                                 : blob_table_blob_key(table, digest);
 }
 
 /*

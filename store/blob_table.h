@@ -28,6 +28,11 @@ struct blob_key blob_table_blob_key(const struct blob_table *table, const struct
 struct blob_key blob_table_action_key(const struct blob_table *table,
                                       const struct digest *action,
                                       struct bytes instance);
+/* Of a record, or an entry of the index on disk: an ACTION of its instance, or any other kind for a blob. */
+struct blob_key blob_table_key(const struct blob_table *table,
+                               enum record_kind kind,
+                               const struct digest *digest,
+                               struct bytes instance);
 
 /*
  * Where blobs of this hash lie, whatever their size (digest's is not looked at): up to `max` places, how many. A place may be of

@@ -11,13 +11,6 @@ static bool has_chunks(struct store *store,
                        struct segment *segment,
                        const struct index_entry *entry);
 
-struct blob_key store_key_of(const struct store *store, const struct index_entry *name)
-{
-    return name->kind == RECORD_ACTION
-               ? blob_table_action_key(store->table, &name->digest, name->instance)
-               : blob_table_blob_key(store->table, &name->digest);
-}
-
 bool store_find_blob(struct store *store,
                      const struct digest *digest,
                      enum find how,
@@ -102,7 +95,8 @@ bool store_find(struct store *store,
                 enum find how,
                 struct place *place)
 {
-    const struct blob_key key = store_key_of(store, name);
+    const struct blob_key key =
+        blob_table_key(store->table, name->kind, &name->digest, name->instance);
     const bool touch = how == FIND_AND_TOUCH;
     if (blob_table_get(store->table, key, touch, place))
         return true;
@@ -152,6 +146,22 @@ enum record_state store_look_at(struct store *store, const struct index_entry *e
         has_chunks(store, segment, entry);
     segment_set_unpin(store->segments, segment);
     return there ? RECORD_THERE : RECORD_LOST;
+}
+
+bool store_load(struct store *store,
+                const struct index_entry *entry,
+                enum record_state *state,
+                struct status *status)
+{
+    const struct blob_key key =
+        blob_table_key(store->table, entry->kind, &entry->digest, entry->instance);
+    *state = store_look_at(store, entry);
+    if (*state != RECORD_THERE)
+        return true;
+    if (!blob_table_load(store->table, key, entry->place, status))
+        return false;
+    store_recall_use(store, key, entry->place);
+    return true;
 }
 
 /*

@@ -11,9 +11,6 @@
 
 enum find { FIND_ONLY, FIND_AND_TOUCH };
 
-/* What an entry of this name (kind: ACTION or any other for a blob; digest, instance) is found by. */
-struct blob_key store_key_of(const struct store *store, const struct index_entry *name);
-
 /* True and *place if it is there; else *place is as it was. The empty blob has no place. */
 bool store_find(struct store *store,
                 const struct index_entry *name,
@@ -49,5 +46,11 @@ void store_recall_use(struct store *store, struct blob_key key, struct place pla
  */
 enum record_state { RECORD_THERE, RECORD_EVICTED, RECORD_LOST };
 enum record_state store_look_at(struct store *store, const struct index_entry *entry);
+
+/* Loads an entry of the index on disk into memory, with its last use, if *state, as above, is THERE. RESOURCE_EXHAUSTED. */
+MUST_CHECK bool store_load(struct store *store,
+                           const struct index_entry *entry,
+                           enum record_state *state,
+                           struct status *status);
 
 #endif
