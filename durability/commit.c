@@ -56,11 +56,10 @@ struct commit {
     bool no_room;                /* guarded by lock: writes wait for an eviction */
     int64_t look_again_ns;       /* guarded by lock: but not longer */
     int expected;                /* guarded by lock */
-    bool idle;              /* guarded by lock: the committer sleeps until something is submitted */
-    bool sync_wanted;       /* guarded by lock */
-    bool stopping;          /* guarded by lock */
-    bool failed;            /* guarded by lock; never goes back to false */
-    uint64_t published_seq; /* guarded by lock */
+    bool idle;        /* guarded by lock: the committer sleeps until something is submitted */
+    bool sync_wanted; /* guarded by lock */
+    bool stopping;    /* guarded by lock */
+    bool failed;      /* guarded by lock; never goes back to false */
 
     struct commit_round *round; /* owned; the committer's */
 
@@ -90,7 +89,6 @@ static bool seen_in_round(struct commit_round *round, struct commit_request *req
 static void acknowledge_later(struct commit_round *round, struct commit_request *request);
 static void forget_acknowledgements(struct commit_round *round);
 static void acknowledge(struct commit *commit, uint64_t seq);
-static void tell_published(struct commit *commit, uint64_t seq);
 static bool append(struct commit *commit, bool *later, struct status *status);
 static bool is_stopping(struct commit *commit);
 static bool sync_lane(struct commit *commit, uint64_t *covered, struct status *status);
@@ -122,8 +120,7 @@ bool commit_new(const struct commit_config *config, struct commit **commit, stru
     made->config = *config;
     made->log = config->store->logs[config->lane];
     made->round = round;
-    made->published_seq = segment_log_pending_seq(made->log);
-    watermark_init(&made->watermark, made->published_seq);
+    watermark_init(&made->watermark, segment_log_pending_seq(made->log));
     lock_init(&made->lock, LOCK_RANK_COMMIT);
     condition_init(&made->submitted);
     *commit = made;
@@ -248,6 +245,7 @@ static bool run_round(struct commit *commit)
         return false;
     struct commit_round *round = commit->round;
     struct metrics *metrics = commit->config.store->metrics;
+    struct copies *copies = commit->config.copies;
     struct status status = {0};
     uint64_t covered = 0;
     bool later = false;
@@ -259,7 +257,8 @@ static bool run_round(struct commit *commit)
     if (later)
         put_back(commit);
     if (round->appended_count == 0 && !sync_wanted) {
-        acknowledge(commit, commit_published_seq(commit)); /* everything was there already */
+        /* Everything was there already. */
+        acknowledge(commit, copies != NULL ? copies_published_seq(copies, commit->config.lane) : 0);
         return true;
     }
     if (!sync_lane(commit, &covered, &status)) {
@@ -271,7 +270,8 @@ static bool run_round(struct commit *commit)
     publish(commit);
     FAILPOINT(commit_after_publish);
     let_go(commit, 0);
-    tell_published(commit, covered);
+    if (copies != NULL)
+        copies_published(copies, commit->config.lane, covered);
     /* What was there already is older than what was not. */
     const uint64_t needed_seq =
         round->appended_count > 0 ? round->records[round->appended_count - 1]->seq : covered;
@@ -536,16 +536,6 @@ static void acknowledge(struct commit *commit, uint64_t seq)
         acker_post(commit->config.acker, round->held, &ok);
 }
 
-static void tell_published(struct commit *commit, uint64_t seq)
-{
-    lock_acquire(&commit->lock);
-    ASSERT(seq >= commit->published_seq);
-    commit->published_seq = seq;
-    lock_release(&commit->lock);
-    if (commit->config.on_published != NULL)
-        commit->config.on_published(commit->config.on_published_argument, commit->config.lane, seq);
-}
-
 /* *later: nothing was appended, a write must wait for an eviction. */
 static bool append(struct commit *commit, bool *later, struct status *status)
 {
@@ -677,9 +667,7 @@ static struct blob_key key_of(const struct store *store, const struct commit_req
     const struct record *record = request->record;
     const enum record_kind kind =
         record->kind == RECORD_FORGET ? request->forget_kind : record->kind;
-    return kind == RECORD_ACTION
-               ? blob_table_action_key(store->table, &record->digest, request->instance)
-               : blob_table_blob_key(store->table, &record->digest);
+    return blob_table_key(store->table, kind, &record->digest, request->instance);
 }
 
 static void index_entry_of(const struct commit_request *request, struct index_entry *entry)
@@ -779,14 +767,6 @@ void commit_stop(struct commit *commit)
 struct watermark *commit_watermark(struct commit *commit)
 {
     return &commit->watermark;
-}
-
-uint64_t commit_published_seq(struct commit *commit)
-{
-    lock_acquire(&commit->lock);
-    const uint64_t seq = commit->published_seq;
-    lock_release(&commit->lock);
-    return seq;
 }
 
 bool commit_failed(struct commit *commit, struct status *why)

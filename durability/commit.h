@@ -55,13 +55,8 @@ struct commit_config {
     enum lane lane;
     struct acker *acker;
     struct indexer *indexer;
-    struct copies *copies; /* writes are acknowledged once others have them, too; NULL: at once */
-    /*
-     * NULL, or called from the committer, holding no lock, when all records up to this seq are durable, and visible those that
-     * are to be.
-     */
-    void (*on_published)(void *argument, enum lane lane, uint64_t seq);
-    void *on_published_argument;
+    struct copies
+        *copies; /* is told what is published; writes are acknowledged as it says. NULL: at once */
     /* Called once, from the committer, when the lane fails for good. */
     void (*on_failure)(void *argument, enum lane lane, const struct status *why);
     void *on_failure_argument;
@@ -98,8 +93,6 @@ bool commit_wait(struct commit *commit);
 void commit_stop(struct commit *commit);
 
 struct watermark *commit_watermark(struct commit *commit);
-/* As on_published said last; after recovery: what it has found. Never more than is durable. */
-uint64_t commit_published_seq(struct commit *commit);
 bool commit_failed(struct commit *commit, struct status *why);
 
 #endif

@@ -51,7 +51,6 @@ struct durability {
 static bool open_parts(struct durability *durability,
                        struct recovery_report *report,
                        struct status *status);
-static void on_published(void *argument, enum lane lane, uint64_t seq);
 static void on_lane_failure(void *argument, enum lane lane, const struct status *why);
 static bool start_threads(struct durability *durability, struct status *status);
 static void log_report(const struct store *store, const struct recovery_report *report);
@@ -120,8 +119,6 @@ static bool open_parts(struct durability *durability,
             .acker = durability->acker,
             .indexer = durability->indexer,
             .copies = durability->copies,
-            .on_published = on_published,
-            .on_published_argument = durability,
             .on_failure = on_lane_failure,
             .on_failure_argument = durability,
         };
@@ -135,21 +132,12 @@ static bool open_parts(struct durability *durability,
         .store = store,
         .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
     };
-    const struct feed_config feed = {
-        .store = store,
-        .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
-    };
+    const struct feed_config feed = {.store = store, .copies = durability->copies};
     const struct scrub_config scrub = {.store = store,
                                        .small_lane = durability->commits[LANE_SMALL]};
     return ok && evictor_new(&evict, &durability->evictor, status) &&
            scrub_new(&scrub, &durability->scrub, status) &&
            feed_new(&feed, &durability->feed, status);
-}
-
-static void on_published(void *argument, enum lane lane, uint64_t seq)
-{
-    struct durability *durability = argument;
-    copies_published(durability->copies, lane, seq);
 }
 
 /* Of the committer whose lane failed. Nobody trusts the disk any more: the other lane takes nothing either. */

@@ -125,6 +125,16 @@ void feed_free(struct feed *feed)
     free(feed);
 }
 
+bool feed_check_node(const struct feed *feed, uint64_t node_uid, struct status *status)
+{
+    const uint64_t own_uid = feed->config.store->node_uid;
+    return node_uid == 0 || node_uid == own_uid ||
+           status_fail(status, STATUS_FAILED_PRECONDITION,
+                       "this node is %016" PRIx64 ", not %016" PRIx64
+                       ": its disk was replaced; begin anew with node_uid 0 and after_seq 0",
+                       own_uid, node_uid);
+}
+
 bool feed_read(struct feed *feed,
                const struct feed_query *query,
                struct arena *arena,
@@ -165,7 +175,7 @@ static bool begin(struct reading *reading, struct status *status)
 {
     const struct feed_query *const query = reading->query;
     struct feed_batch *const batch = reading->batch;
-    batch->published_seq = commit_published_seq(reading->feed->config.commits[query->lane]);
+    batch->published_seq = copies_published_seq(reading->feed->config.copies, query->lane);
     if (query->after_seq > batch->published_seq)
         return status_fail(status, STATUS_FAILED_PRECONDITION,
                            "after_seq %" PRIu64 " is beyond the end of the %s lane, %" PRIu64

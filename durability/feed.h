@@ -16,19 +16,22 @@
 #define VARVE_DURABILITY_FEED_H
 
 #include "base/arena.h"
-#include "durability/commit.h"
+#include "durability/copies.h"
 
 struct feed;
 
 struct feed_config {
-    struct store *store; /* borrowed, as all pointers here */
-    struct commit *commits[LANE_COUNT];
+    struct store *store;   /* borrowed, as all pointers here */
+    struct copies *copies; /* says how far the log is published */
 };
 
 MUST_CHECK bool feed_new(const struct feed_config *config,
                          struct feed **feed,
                          struct status *status);
 void feed_free(struct feed *feed);
+
+/* Is it this node's log that is asked for? 0: whoever's it is. FAILED_PRECONDITION, and what to do. */
+MUST_CHECK bool feed_check_node(const struct feed *feed, uint64_t node_uid, struct status *status);
 
 struct feed_query {
     enum lane lane;

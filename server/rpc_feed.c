@@ -116,11 +116,8 @@ static bool start(struct call *call,
 static bool check(struct call *call, const feed_request *request, struct status *status)
 {
     struct server *const server = call_server(call);
-    if (request->node_uid != 0 && request->node_uid != server->store->node_uid)
-        return status_fail(status, STATUS_FAILED_PRECONDITION,
-                           "this node is %016" PRIx64 ", not %016" PRIx64
-                           ": its disk was replaced; begin anew with node_uid 0 and after_seq 0",
-                           server->store->node_uid, request->node_uid);
+    if (!feed_check_node(durability_feed(server->durability), request->node_uid, status))
+        return false;
     if (request->lane != VARVE__V1__LANE__LANE_SMALL &&
         request->lane != VARVE__V1__LANE__LANE_LARGE)
         return status_fail(status, STATUS_INVALID_ARGUMENT, "lane %d is none", (int)request->lane);

@@ -83,16 +83,11 @@ static bool start(struct call *call,
                   const struct message *message,
                   struct status *status)
 {
-    const uint64_t node_uid = call_server(call)->store->node_uid;
+    const struct feed *const feed = durability_feed(call_server(call)->durability);
     const fetch_request *const request = (const fetch_request *)(void *)call_unpack(
         call, message, &varve__v1__fetch_request__descriptor, status);
-    if (request == NULL)
+    if (request == NULL || !feed_check_node(feed, request->node_uid, status))
         return false;
-    if (request->node_uid != 0 && request->node_uid != node_uid)
-        return status_fail(status, STATUS_FAILED_PRECONDITION,
-                           "this node is %016" PRIx64 ", not %016" PRIx64
-                           ": its disk was replaced; begin anew with node_uid 0 and after_seq 0",
-                           node_uid, request->node_uid);
     if (request->lane != VARVE__V1__LANE__LANE_SMALL)
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "lane %d: only the small lane is fetched; read the blobs of the large "
