@@ -8,12 +8,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "base/limits.h"
 #include "proto/resource_name.h"
 #include "server/access_keys.h"
 #include "server/access_passwords.h"
+#include "server/file_stamp.h"
 
 enum {
     LINE_BYTES_MAX = 4096,
@@ -494,18 +494,7 @@ void access_rules_unref(struct access_rules *rules)
 
 uint64_t access_rules_stamp(const struct access_rules *rules)
 {
-    uint64_t stamp = 1;
-    for (size_t i = 0; i < rules->file_count; i++) {
-        struct stat about;
-        if (stat(rules->files[i], &about) != 0)
-            return 0;
-        const uint64_t facts[] = {(uint64_t)about.st_ino, (uint64_t)about.st_size,
-                                  (uint64_t)about.st_mtim.tv_sec, (uint64_t)about.st_mtim.tv_nsec,
-                                  (uint64_t)about.st_ctim.tv_nsec};
-        for (size_t j = 0; j < ARRAY_LENGTH(facts); j++)
-            stamp = (stamp ^ facts[j]) * UINT64_C(0x9e3779b97f4a7c15) + (stamp >> 29);
-    }
-    return stamp != 0 ? stamp : 1;
+    return file_stamp(rules->files, rules->file_count);
 }
 
 bool access_rules_are_stale(const struct access_rules *rules)

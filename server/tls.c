@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "server/file_stamp.h"
 
 enum { FILE_BYTES_MAX = 1 << 20, PATHS = 3, CHAIN_MAX = 16 };
 
@@ -43,18 +43,10 @@ static void log_loaded(const struct tls *tls, const struct tls_files *files);
 /* Of the files as they are; 0 when one cannot be looked at. */
 static uint64_t stamp_of(const struct tls *tls)
 {
-    uint64_t stamp = 1;
-    for (size_t i = 0; i < PATHS && tls->paths[i] != NULL; i++) {
-        struct stat about;
-        if (stat(tls->paths[i], &about) != 0)
-            return 0;
-        const uint64_t facts[] = {(uint64_t)about.st_ino, (uint64_t)about.st_size,
-                                  (uint64_t)about.st_mtim.tv_sec, (uint64_t)about.st_mtim.tv_nsec,
-                                  (uint64_t)about.st_ctim.tv_nsec};
-        for (size_t j = 0; j < ARRAY_LENGTH(facts); j++)
-            stamp = (stamp ^ facts[j]) * UINT64_C(0x9e3779b97f4a7c15) + (stamp >> 29);
-    }
-    return stamp != 0 ? stamp : 1;
+    size_t count = 0;
+    while (count < PATHS && tls->paths[count] != NULL)
+        count++;
+    return file_stamp(tls->paths, count);
 }
 
 bool tls_new(const struct tls_config *config, struct tls **tls, struct status *status)

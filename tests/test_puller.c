@@ -22,6 +22,7 @@
 #include "tests/support/real_store.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test_run.h"
+#include "tests/support/wait.h"
 
 enum { BUFFERS = 32, PEERS = 2, LIE_PAUSE_MS = 300, PEER_UID = 77 };
 
@@ -75,20 +76,6 @@ static void teardown(void)
     flights_free(flights);
     real_store_close(&real);
 }
-
-static int64_t now_ms(void)
-{
-    return clock_monotonic_ns(clock_real()) / NS_PER_MS;
-}
-
-#define WAIT_UNTIL(condition)                                                                      \
-    do {                                                                                           \
-        const int64_t until_ms = now_ms() + 60000;                                                 \
-        while (!(condition)) {                                                                     \
-            ck_assert_msg(now_ms() < until_ms, "not in time: %s", #condition);                     \
-            usleep(1000);                                                                          \
-        }                                                                                          \
-    } while (false)
 
 static struct digest put(struct fake_peer *peer, uint64_t seed, size_t length)
 {

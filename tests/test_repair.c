@@ -22,6 +22,7 @@
 #include "tests/support/reapi_names.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test_run.h"
+#include "tests/support/wait.h"
 
 enum { PEERS = 2, BUFFERS = 32 };
 
@@ -91,20 +92,6 @@ static void teardown(void)
     flights_free(flights);
     real_store_close(&real);
 }
-
-static int64_t now_ms(void)
-{
-    return clock_monotonic_ns(clock_real()) / NS_PER_MS;
-}
-
-#define WAIT_UNTIL(condition)                                                                      \
-    do {                                                                                           \
-        const int64_t until_ms = now_ms() + 60000;                                                 \
-        while (!(condition)) {                                                                     \
-            ck_assert_msg(now_ms() < until_ms, "not in time: %s", #condition);                     \
-            usleep(20000);                                                                         \
-        }                                                                                          \
-    } while (false)
 
 static struct digest put(size_t which, uint64_t seed, size_t length)
 {
