@@ -429,6 +429,8 @@ static void serve_fetch(struct fake_peer *peer, struct fake_call *call)
             if (record->kind != VARVE__V1__RECORD_KIND__RECORD_KIND_BLOB || record->lost ||
                 record->seq <= request->after_seq || record->seq > request->through_seq)
                 continue;
+            if (lie == FAKE_LIE_ENDLESS && record->seq + 1 >= request->through_seq)
+                continue;
             fetched_record_message *const one = &sent[i];
             varve__v1__fetched_record__init(one);
             one->seq = record->seq;

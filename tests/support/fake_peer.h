@@ -16,11 +16,11 @@ enum { FAKE_PEER_RECORDS_MAX = 4096, FAKE_PEER_SMALL = 0, FAKE_PEER_LARGE = 1 };
 
 enum fake_lie {
     FAKE_HONEST,
-    FAKE_LIE_WRONG_BYTES,      /* the first byte of each blob, however it is read */
-    FAKE_LIE_TOO_MANY_BYTES,   /* one more than there are, likewise */
-    FAKE_LIE_ENDLESS,          /* Read and Fetch do not end */
-    FAKE_LIE_SEQ_BACK,         /* the second record of a page is before the first */
-    FAKE_LIE_NEXT_BACK,        /* next_after_seq is before the last record */
+    FAKE_LIE_WRONG_BYTES,    /* the first byte of each blob, however it is read */
+    FAKE_LIE_TOO_MANY_BYTES, /* one more than there are, likewise */
+    FAKE_LIE_ENDLESS,   /* Read and Fetch do not end, and Fetch never gets to its last records */
+    FAKE_LIE_SEQ_BACK,  /* the second record of a page is before the first */
+    FAKE_LIE_NEXT_BACK, /* next_after_seq is before the last record */
     FAKE_LIE_UNKNOWN_FUNCTION, /* of the first digest */
     FAKE_LIE_UNKNOWN_KIND,
     FAKE_LIE_WRONG_LANE,
