@@ -22,7 +22,8 @@ enum {
     CONDEMNED_MAX =
         16, /* segments that readers still pin; no more is evicted while there are so many */
     READERS_PAUSES_MAX = 20,
-    IN_VAIN_MAX = 4, /* segments at once for a file that cannot be made */
+    HEADROOM_PAUSES_MAX = 200, /* a second, of the five that a write waits for room */
+    IN_VAIN_MAX = 4,           /* segments at once for a file that cannot be made */
     RECENT_VICTIMS = 8,
     ATTEMPTS_MAX = 3, /* to move what is used again and again while it is moved */
 };
@@ -40,6 +41,7 @@ struct evictor {
     atomic_bool stopping;
     atomic_size_t condemned_count;
     struct condemned condemned[CONDEMNED_MAX];
+    bool readers_stay; /* they were waited for in vain, and none has left since */
     int64_t warned_ns; /* when a warning about retention was logged last; 0: never */
 
     /* Evictions because a file could not be made: when the last was, what was seen then, and how many since one was. */
@@ -84,6 +86,7 @@ static bool tend_condemned(struct evictor *evictor);
 static void hide(struct evictor *evictor, struct condemned *condemned);
 static void remove_file(struct evictor *evictor, struct segment *segment);
 static void wait_for_readers(struct evictor *evictor);
+static void wait_for_headroom(struct evictor *evictor, uint64_t bytes);
 static bool is_stopping(struct evictor *evictor);
 
 bool evictor_new(const struct evictor_config *config,
@@ -222,12 +225,14 @@ static bool empty(struct evictor *evictor, struct victim *victim)
     struct store *store = evictor->config.store;
     const enum lane lane = victim->segment->lane;
     const uint64_t each = store->segment_bytes[lane];
+    const uint64_t needed_bytes = (victim->file_bytes + each - 1) / each * each;
     struct evict_outcome outcome;
     struct mover mover;
     plan(evictor, victim, &outcome);
     warn_of_retention(evictor, victim, &outcome);
     mover_init(&mover, store, evictor->config.commits);
-    space_grant(&store->space, (victim->file_bytes + each - 1) / each * each);
+    wait_for_headroom(evictor, needed_bytes);
+    space_grant(&store->space, needed_bytes);
     move_all(evictor, victim, &mover);
     mover_wait(&mover);
     bool again = true;
@@ -433,6 +438,7 @@ static bool tend_condemned(struct evictor *evictor)
             continue;
         }
         remove_file(evictor, condemned->segment);
+        evictor->readers_stay = false;
         evictor->condemned[i] = evictor->condemned[--evictor->condemned_count];
         any = true;
     }
@@ -503,5 +509,21 @@ static void wait_for_readers(struct evictor *evictor)
         if (i > 0)
             clock_pause(READERS_PAUSE_NS);
         tend_condemned(evictor);
+    }
+}
+
+/*
+ * Those who read what was evicted before keep the room that moves would need. They are given some time, once; then what does not
+ * fit is forgotten: no reader may keep a store from taking anything, nor make it larger than it may be.
+ */
+static void wait_for_headroom(struct evictor *evictor, uint64_t bytes)
+{
+    for (int i = 0;
+         i < HEADROOM_PAUSES_MAX && evictor->condemned_count > 0 && !evictor->readers_stay &&
+         !space_has_headroom(&evictor->config.store->space, bytes) && !is_stopping(evictor);
+         i++) {
+        clock_pause(READERS_PAUSE_NS);
+        if (!tend_condemned(evictor) && i == HEADROOM_PAUSES_MAX - 1)
+            evictor->readers_stay = true;
     }
 }

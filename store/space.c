@@ -32,6 +32,11 @@ static int64_t minus(uint64_t a, uint64_t b)
     return (int64_t)a - (int64_t)b;
 }
 
+bool space_has_headroom(const struct space *space, uint64_t bytes)
+{
+    return space_left(space) >= (int64_t)bytes - (int64_t)space->headroom_bytes;
+}
+
 bool space_take(struct space *space, uint64_t bytes, enum space_use use, bool *granted)
 {
     *granted = false;
@@ -46,8 +51,11 @@ bool space_take(struct space *space, uint64_t bytes, enum space_use use, bool *g
         if (left < (int64_t)bytes)
             return false;
     } while (!atomic_compare_exchange_weak(&space->granted_bytes, &left, left - (int64_t)bytes));
-    *granted = true;
-    return segment_set_reserve(space->segments, bytes, 0);
+    /* The headroom is not there as long as somebody reads what was evicted before. */
+    *granted = segment_set_reserve(space->segments, bytes, space->capacity_bytes);
+    if (!*granted)
+        atomic_fetch_add(&space->granted_bytes, (int64_t)bytes);
+    return *granted;
 }
 
 void space_not_made(struct space *space, uint64_t bytes, bool granted)

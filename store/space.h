@@ -36,6 +36,9 @@ bool space_is_bounded(const struct space *space);
 /* What ordinary writes may still take; negative when moves have taken of the headroom, or others of the disk. */
 int64_t space_left(const struct space *space);
 
+/* Would what is left do, with all of the headroom? Moves never take the store beyond its capacity; of the disk's reserve they may. */
+bool space_has_headroom(const struct space *space, uint64_t bytes);
+
 /* Who wants room: a write, or a move that makes room in the end. */
 enum space_use { SPACE_WRITE, SPACE_MOVE };
 

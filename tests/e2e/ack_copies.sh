@@ -35,6 +35,8 @@ for ((kill = 1; kill <= KILLS; kill++)); do
 done
 check "a starts, empty" start a
 check "and catches up" caught_up a b 120
+# What no follower has confirmed counts as missing at a, wherever it came from: b, which may be pausing after a refused connection, has to have asked.
+check "and b has all of that" caught_up b a 30
 check "all that was ever acknowledged is there" driver a check copies
 check "the sets agree" same_set a b
 check "and so seen from the other" same_set b a
