@@ -31,7 +31,7 @@ LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_tsan := -fsanitize=thread
 CFLAGS := $(COMMON) $(CFLAGS_$(VARIANT))
 LDFLAGS := -pthread -rdynamic $(LDFLAGS_$(VARIANT))
-LIBS := -lgrpc -lgpr -lprotobuf-c -lrocksdb -lcrypto -lisal -lzstd -lmicrohttpd -lgnutls -lcrypt -lm
+LIBS := -lgrpc -lgpr -lprotobuf-c -lrocksdb -lcurl -lexpat -lcrypto -lisal -lzstd -lmicrohttpd -lgnutls -lcrypt -lm
 
 # ---- generated from our .proto files
 PROTOS := $(shell find proto -name '*.proto' | sed 's|^proto/||' | sort)
@@ -44,7 +44,7 @@ GEN_O := $(GEN_C:$(GEN)/%.c=$(BUILD)/gen/%.o)
 DESCRIPTORS := $(GEN)/descriptors.h
 
 # ---- our folders, each an archive; the order is the order of linking
-FOLDERS := server client durability store proto base
+FOLDERS := server client durability store proto tier base
 MAINS := server/main.c client/cli_main.c
 folder_sources = $(filter-out $(MAINS),$(wildcard $(1)/*.c))
 folder_objects = $(patsubst %.c,$(BUILD)/%.o,$(call folder_sources,$(1)))

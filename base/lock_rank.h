@@ -30,6 +30,7 @@
     X(WORKERS, "workers: the queue of tasks")                                                      \
     X(BUDGET, "admission: bytes and calls in flight, and who waits for them")                      \
     X(BUFFER_POOL, "the free buffers, and who waits for one")                                      \
+    X(TIER, "a bucket: its credentials, its breaker, connections that are idle")                   \
     X(METRICS, "metrics: registration of series")                                                  \
     X(IO_SIM, "tests: the simulated disk")                                                         \
     X(LEAF, "tests and tools: a lock under which nothing else is taken")

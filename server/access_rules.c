@@ -13,7 +13,7 @@
 #include "proto/resource_name.h"
 #include "server/access_keys.h"
 #include "server/access_passwords.h"
-#include "server/file_stamp.h"
+#include "base/file_stamp.h"
 
 enum {
     LINE_BYTES_MAX = 4096,

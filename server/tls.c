@@ -14,7 +14,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
-#include "server/file_stamp.h"
+#include "base/file_stamp.h"
 
 enum { FILE_BYTES_MAX = 1 << 20, PATHS = 3, CHAIN_MAX = 16 };
 

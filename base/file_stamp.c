@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/file_stamp.h"
+#include "base/file_stamp.h"
 
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tells whether files are still what they were, without reading them: for what is read again when it changes. */
-#ifndef VARVE_SERVER_FILE_STAMP_H
-#define VARVE_SERVER_FILE_STAMP_H
+#ifndef VARVE_BASE_FILE_STAMP_H
+#define VARVE_BASE_FILE_STAMP_H
 
 #include <stddef.h>
 #include <stdint.h>
