@@ -3,8 +3,9 @@
  * google.bytestream.ByteStream/Read: a blob or a part of it, a chunk a message, plain or each chunk as a zstd frame of its own.
  * Offsets count uncompressed bytes, so that a client resumes with a fresh decoder.
  *
- * A client that reads slowly keeps at most one pooled buffer per message that gRPC still holds. When most of the pool
- * is out, messages become small and are copied, so that slow readers never keep buffers from the others.
+ * While a message leaves the next one is read. A client that reads slowly keeps at most one pooled buffer per message that gRPC still
+ * holds, and one that was read ahead. When half of the pool is out nothing is read ahead, and when most of it is, messages
+ * become small and are copied, so that slow readers never keep buffers from the others.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "server/byte_stream.h"
 #include "server/call_repair.h"
 #include "server/methods.h"
+#include "server/read_ahead.h"
 #include "server/server.h"
 #include "server/whole_blob.h"
 #include "server/zstd_blobs.h"
@@ -32,13 +34,7 @@ struct read_state {
     struct call_repair repair;
     bool asked; /* peers, for the blob */
     struct buffer_wait wait;
-};
-
-/* Some bytes of the blob, on their way to a message. */
-struct piece {
-    struct buffer *buffer; /* owned: where data lies, or NULL */
-    struct bytes data;
-    size_t blob_bytes; /* what it is when it is not compressed */
+    struct read_ahead ahead;
 };
 
 static void on_message(struct call *call, void *state, const struct message *message);
@@ -53,7 +49,9 @@ static bool open_blob(struct server *server, struct read_state *read, struct sta
 static void send_next(struct call *call, void *state);
 static bool is_tiny(const struct read_state *read);
 static void send_tiny(struct call *call, struct read_state *read);
-static bool read_piece(struct server *server,
+static void send_piece(struct call *call, struct read_state *read, struct piece *piece);
+static void read_piece(struct server *server, struct read_state *read, struct piece *piece);
+static bool make_piece(struct server *server,
                        struct read_state *read,
                        struct piece *piece,
                        struct status *status);
@@ -179,24 +177,53 @@ static void send_next(struct call *call, void *state)
         return;
     }
 
-    struct piece piece = {.buffer = buffer_wait_take(&read->wait, call, server->buffers)};
-    if (!piece.buffer) {
+    struct piece piece = {0};
+    switch (read_ahead_take(&read->ahead, &piece)) {
+    case READ_AHEAD_MAKING:
         call_park(call, send_next);
         return;
+    case READ_AHEAD_MADE:
+        break;
+    case READ_AHEAD_NONE:
+        piece.buffer = buffer_wait_take(&read->wait, call, server->buffers);
+        if (!piece.buffer) {
+            call_park(call, send_next);
+            return;
+        }
+        read_piece(server, read, &piece);
+        break;
     }
-    if (!read_piece(server, read, &piece, &status)) {
-        buffer_release(piece.buffer);
-        fail(call, read, &status);
+    if (piece.status.code != STATUS_OK) {
+        fail(call, read, &piece.status);
         return;
     }
-    if (piece.data.length <= copied_bytes_max) {
-        const grpc_slice copy =
-            grpc_slice_from_copied_buffer((const char *)piece.data.data, piece.data.length);
-        buffer_release(piece.buffer);
-        send_slice(call, read, copy, piece.blob_bytes);
+    send_piece(call, read, &piece);
+}
+
+/* And reads the next one, if that is worth it. */
+static void send_piece(struct call *call, struct read_state *read, struct piece *piece)
+{
+    struct server *const server = call_server(call);
+    struct piece next = {0};
+    grpc_slice data;
+    if (piece->data.length <= copied_bytes_max) {
+        data = grpc_slice_from_copied_buffer((const char *)piece->data.data, piece->data.length);
+        buffer_release(piece->buffer);
     } else {
-        send_slice(call, read, slice_of_buffer(piece.buffer, piece.data), piece.blob_bytes);
+        data = slice_of_buffer(piece->buffer, piece->data);
     }
+    if (read->reader && piece->blob_bytes < read->end - read->position &&
+        buffer_pool_in_use(server->buffers) <= buffer_pool_max(server->buffers) / 2)
+        next.buffer = buffer_pool_try_take(server->buffers);
+    if (!next.buffer) {
+        send_slice(call, read, data, piece->blob_bytes);
+        return;
+    }
+    read_ahead_begin(&read->ahead, call);
+    send_slice(call, read, data, piece->blob_bytes);
+    /* The turn is over. What follows is safe because nobody ends the call, or moves the position, before read_ahead_end(). */
+    read_piece(server, read, &next);
+    read_ahead_end(&read->ahead, &next);
 }
 
 /* ---- blobs of a few KiB: read into the slice that is sent */
@@ -229,8 +256,16 @@ static void send_tiny(struct call *call, struct read_state *read)
 
 /* ---- all others */
 
-/* From the position on, at most to the end of its chunk, as it is to be sent. piece->buffer is there and may be used. */
-static bool read_piece(struct server *server,
+/* From the position on, at most to the end of its chunk, as it is to be sent. piece->buffer is there; on failure it is given back. */
+static void read_piece(struct server *server, struct read_state *read, struct piece *piece)
+{
+    if (make_piece(server, read, piece, &piece->status))
+        return;
+    buffer_release(piece->buffer);
+    piece->buffer = NULL;
+}
+
+static bool make_piece(struct server *server,
                        struct read_state *read,
                        struct piece *piece,
                        struct status *status)
@@ -379,6 +414,7 @@ static void on_free(struct call *call, void *state)
     (void)call;
     struct read_state *const read = state;
     buffer_wait_end(&read->wait);
+    read_ahead_free(&read->ahead);
     call_repair_end(&read->repair);
     blob_reader_free(read->reader);
 }

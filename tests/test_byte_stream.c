@@ -850,6 +850,27 @@ START_TEST(byte_stream_forgets_a_damaged_blob_before_its_first_byte)
 }
 END_TEST
 
+/* It is met while the chunk before it is being sent. What was sent is right, and nobody takes it for the whole. */
+START_TEST(byte_stream_breaks_off_before_a_damaged_chunk_and_forgets_the_blob)
+{
+    enum { CHUNKS = 6 };
+    for (size_t damaged = 1; damaged < CHUNKS; damaged++) {
+        struct blob blob = make_blob(70 + damaged, CHUNKS * MIB);
+        struct read_back read;
+        write_ok(&blob);
+        real_store_damage_chunk(&real, &blob.digest, damaged);
+        ck_assert_int_eq(read_range(blob.read_name, 0, 0, &read), GRPC_STATUS_ABORTED);
+        ck_assert_uint_eq(read.length, damaged * MIB);
+        ck_assert(memcmp(read.data, blob.data, read.length) == 0);
+        free(read.data);
+        expect_missing(&blob);
+        write_ok(&blob);
+        expect_there(&blob);
+        free(blob.data);
+    }
+}
+END_TEST
+
 /* More than all buffers are asked for by readers that do not read. */
 START_TEST(byte_stream_serves_others_beside_readers_that_stall)
 {
@@ -944,6 +965,7 @@ int main(void)
     tcase_add_test(tcase, byte_stream_gives_zstd_from_any_offset_of_the_plain_blob);
     tcase_add_test(tcase, byte_stream_reads_any_range);
     tcase_add_test(tcase, byte_stream_forgets_a_damaged_blob_before_its_first_byte);
+    tcase_add_test(tcase, byte_stream_breaks_off_before_a_damaged_chunk_and_forgets_the_blob);
     tcase_add_test(tcase, byte_stream_serves_others_beside_readers_that_stall);
     tcase_add_test(tcase, byte_stream_leaves_nothing_behind_when_calls_end_at_random);
     suite_add_tcase(suite, tcase);

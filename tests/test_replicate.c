@@ -445,8 +445,9 @@ START_TEST(a_server_that_is_gone_ends_it_and_the_next_copy_finishes)
     const size_t before = arrived();
     plan(cas, (struct fake_fault){0});
     ck_copy();
-    ck_assert_uint_eq(counts.present, before);
-    ck_assert_uint_eq(counts.copied, given_count - before);
+    /* What was cancelled may have arrived after that, too. */
+    ck_assert_uint_ge(counts.present, before);
+    ck_assert_uint_eq(counts.copied, given_count - counts.present);
     ck_assert_uint_eq(arrived(), given_count);
     ck_assert_uint_eq(destination_cas.duplicates, 0);
     close_clients();

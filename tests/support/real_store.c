@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "store/action_record.h"
+#include "store/blob_reader.h"
 #include "store/blob_writer.h"
 
 static int sync_or_fail(struct io *io, int fd)
@@ -169,10 +170,8 @@ void real_store_put_action(struct real_store *real,
 
 /* ---- damage */
 
-static void damage(struct real_store *real, struct blob_key key, off_t behind_header)
+static void damage_at(struct real_store *real, struct place place, off_t behind_header)
 {
-    struct place place;
-    ASSERT(blob_table_get(real->store->table, key, false, &place));
     char path[SEGMENT_PATH_BYTES_MAX];
     segment_path(path, real->store->segments_directory, place.segment, "seg");
     const int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -183,6 +182,25 @@ static void damage(struct real_store *real, struct blob_key key, off_t behind_he
     byte ^= 0x40;
     ASSERT(pwrite(fd, &byte, 1, at) == 1);
     ASSERT(close(fd) == 0);
+}
+
+static void damage(struct real_store *real, struct blob_key key, off_t behind_header)
+{
+    struct place place;
+    ASSERT(blob_table_get(real->store->table, key, false, &place));
+    damage_at(real, place, behind_header);
+}
+
+void real_store_damage_chunk(struct real_store *real, const struct digest *digest, size_t chunk)
+{
+    struct blob_reader *reader = NULL;
+    struct status status;
+    size_t count = 0;
+    ASSERT(blob_reader_open(real->store, digest, &reader, &status) && reader);
+    const struct manifest_chunk *const chunks = blob_reader_chunks(reader, &count);
+    ASSERT(chunk < count);
+    damage_at(real, place_unpack(chunks[chunk].place), 0);
+    blob_reader_free(reader);
 }
 
 void real_store_damage(struct real_store *real, const struct digest *digest)

@@ -45,6 +45,7 @@ void real_store_put_action(struct real_store *real,
  * action's result.
  */
 void real_store_damage(struct real_store *real, const struct digest *digest);
+void real_store_damage_chunk(struct real_store *real, const struct digest *digest, size_t chunk);
 void real_store_damage_action(struct real_store *real,
                               const struct digest *action,
                               struct bytes instance);
