@@ -167,6 +167,8 @@
       "Digests asked by FindMissingBlobs, by outcome.")                                            \
     X(CAS_MISSING, "varve_find_missing_total", "result=\"missing\"", COUNTER,                      \
       "Digests asked by FindMissingBlobs, by outcome.")                                            \
+    X(CAS_FOUND_ELSEWHERE, "varve_find_missing_elsewhere_total", "", COUNTER,                      \
+      "Of the digests that were present, those that only a peer has so far.")                      \
     X(CALLS_LIVE, "varve_calls_live", "", GAUGE, "RPCs in progress.")                              \
     X(CALLS_REFUSED, "varve_calls_refused_total", "", COUNTER,                                     \
       "RPCs refused because too many were in progress or the server drains.")                      \

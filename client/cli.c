@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/credentials.h"
+#include "client/replication.h"
 #include "client/tree.h"
 #include "client/version.h"
 
@@ -507,6 +508,8 @@ static enum cli_exit connect_and_run(struct cli *cli, const struct command *comm
     char *authorization = NULL;
     bool ok = credentials_read(cli->token_file, cli->login_file, &authorization, &status);
     client_options.authorization = authorization;
+    if (cli->compare)
+        client_options.tool_name = PEER_TOOL_NAME; /* what is on each disk is to be told */
     ok = ok && client_connect(cli->server, &client_options, &cli->client, &status);
     credentials_free(authorization);
     if (!ok) {

@@ -9,6 +9,7 @@
 #include "client/copier.h"
 #include "client/credentials.h"
 #include "client/json.h"
+#include "client/replication.h"
 #include "client/replication_service.h"
 #include "client/tree_blobs.h"
 
@@ -182,6 +183,8 @@ static bool open_both(struct cli *cli,
         !credentials_read(cli->to_token_file, cli->to_login_file, &authorization, status))
         return false;
     options.authorization = authorization;
+    if (cli->compare)
+        options.tool_name = PEER_TOOL_NAME;
     const bool connected = client_connect(cli->to, &options, destination, status);
     credentials_free(authorization);
     if (!connected) {

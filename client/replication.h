@@ -12,6 +12,12 @@
 #include "base/digest.h"
 #include "proto/wire.h"
 
+/*
+ * What nodes call themselves in RequestMetadata. Whoever does is answered from what is on the node's own disk, and no other node is
+ * asked.
+ */
+#define PEER_TOOL_NAME "varved"
+
 #define METHOD_FEED "/varve.v1.Replication/Feed"
 #define METHOD_FETCH "/varve.v1.Replication/Fetch"
 

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "server/peers.h"
+#include "client/replication.h"
 #include "server/repair.h"
 #include "server/server.h"
 
@@ -19,8 +19,8 @@ struct repair_group {
     _Atomic unsigned refs; /* the call, and those that wait */
     _Atomic size_t left;   /* waits that have not ended */
     size_t count;
-    bool for_action;
-    struct repair_action_wait action;
+    bool has_question;
+    struct repair_question_wait question;
     uint8_t *result; /* owned; written before the last wait ends */
     size_t result_length;
     struct group_item items[];
@@ -30,7 +30,7 @@ static struct repair_group *group_new(struct call *call, size_t count);
 static void group_unref(struct repair_group *group, unsigned refs);
 static void wait_ended(struct repair_group *group);
 static void blob_ready(struct repair_wait *wait);
-static void action_ready(struct repair_action_wait *wait, uint8_t *result, size_t length);
+static void question_answered(struct repair_question_wait *wait, uint8_t *result, size_t length);
 static bool go(struct call_repair *repair, struct repair_group *group);
 
 bool call_repair_is_possible(struct call *call)
@@ -72,10 +72,29 @@ bool call_repair_start_action(struct call_repair *repair,
     struct repair_group *const group = call_repair_is_possible(call) ? group_new(call, 0) : NULL;
     if (group == NULL)
         return false;
-    group->action.ready = action_ready;
+    group->question.ready = question_answered;
     atomic_fetch_add(&group->left, 1);
-    group->for_action = repair_start_action(group->repair, action, instance, &group->action);
-    if (!group->for_action)
+    group->has_question = repair_start_action(group->repair, action, instance, &group->question);
+    if (!group->has_question)
+        atomic_fetch_sub(&group->left, 1);
+    return go(repair, group);
+}
+
+bool call_repair_start_find(struct call_repair *repair,
+                            struct call *call,
+                            const struct digest *digests,
+                            size_t count,
+                            bool ask_all)
+{
+    ASSERT(repair->group == NULL);
+    struct repair_group *const group = call_repair_is_possible(call) ? group_new(call, 0) : NULL;
+    if (group == NULL)
+        return false;
+    group->question.ready = question_answered;
+    atomic_fetch_add(&group->left, 1);
+    group->has_question =
+        repair_start_find(group->repair, digests, count, ask_all, &group->question);
+    if (!group->has_question)
         atomic_fetch_sub(&group->left, 1);
     return go(repair, group);
 }
@@ -97,7 +116,7 @@ static struct repair_group *group_new(struct call *call, size_t count)
 
 static bool go(struct call_repair *repair, struct repair_group *group)
 {
-    const bool any = group->count > 0 || group->for_action;
+    const bool any = group->count > 0 || group->has_question;
     if (any)
         repair->group = group;
     /* The wake-up that is remembered makes the next park a short one; so it does when nothing was started. */
@@ -134,9 +153,9 @@ static void blob_ready(struct repair_wait *wait)
     wait_ended(CONTAINER_OF(wait, struct group_item, wait)->group);
 }
 
-static void action_ready(struct repair_action_wait *wait, uint8_t *result, size_t length)
+static void question_answered(struct repair_question_wait *wait, uint8_t *result, size_t length)
 {
-    struct repair_group *const group = CONTAINER_OF(wait, struct repair_group, action);
+    struct repair_group *const group = CONTAINER_OF(wait, struct repair_group, question);
     group->result = result;
     group->result_length = length;
     wait_ended(group);
@@ -171,7 +190,7 @@ void call_repair_end(struct call_repair *repair)
     size_t ended = 0;
     for (size_t i = 0; i < group->count; i++)
         ended += repair_cancel(group->repair, &group->items[i].wait);
-    ended += group->for_action && repair_cancel_action(group->repair, &group->action);
+    ended += group->has_question && repair_cancel_question(group->repair, &group->question);
     const bool last = ended > 0 && atomic_fetch_sub(&group->left, ended) == ended;
     if (last)
         call_unref(group->call); /* the turn keeps it */

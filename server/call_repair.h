@@ -17,7 +17,7 @@ struct repair_group;
 /* In the call's memory. A zeroed one is valid: it waits for nothing. */
 struct call_repair {
     struct repair_group *group; /* NULL: nothing is waited for */
-    /* Of call_repair_start_action(), once it is over: owned by the caller, freed with free(); NULL: nobody has one. */
+    /* Of call_repair_start_action() and _find(), once it is over: as in repair.h, owned by the caller. NULL: nothing was said. */
     uint8_t *result;
     size_t result_length;
 };
@@ -35,6 +35,12 @@ MUST_CHECK bool call_repair_start_action(struct call_repair *repair,
                                          struct call *call,
                                          const struct digest *action,
                                          struct bytes instance);
+/* Which of these nobody has; see repair_start_find(). */
+MUST_CHECK bool call_repair_start_find(struct call_repair *repair,
+                                       struct call *call,
+                                       const struct digest *digests,
+                                       size_t count,
+                                       bool ask_all);
 /* With the turn, when the call is resumed. True: all have been asked for, or the call is cancelled. */
 bool call_repair_over(struct call_repair *repair);
 /* Waits no more, and lets go of a result that nobody took. */

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "client/replication.h"
 #include "client/version.h"
 #include "server/repair.h"
 
@@ -169,6 +170,17 @@ size_t peers_report(struct peers *peers, struct peer_report *reports, size_t max
         puller_report(peers->items[i].puller, &reports[i]);
     lock_release(&peers->lock);
     return count;
+}
+
+bool peers_are_behind(struct peers *peers, const char *address)
+{
+    bool behind = false;
+    lock_acquire(&peers->lock);
+    for (size_t i = 0; i < peers->count && !behind; i++)
+        behind = (address == NULL || strcmp(peers->items[i].address, address) == 0) &&
+                 puller_is_behind(peers->items[i].puller);
+    lock_release(&peers->lock);
+    return behind;
 }
 
 struct lag {

@@ -14,9 +14,6 @@ struct repair;
 
 enum { PEERS_MAX = 64 };
 
-/* What they call themselves in RequestMetadata: their requests cause no read repair. */
-#define PEER_TOOL_NAME "varved"
-
 /* Bytes that all pullers together may have on their way. */
 #define PEERS_FETCH_BYTES_MAX (64 * MIB)
 
@@ -55,6 +52,12 @@ MUST_CHECK bool peers_set(struct peers *peers,
 
 /* Fills at most `max` reports; how many there are. Any thread. */
 size_t peers_report(struct peers *peers, struct peer_report *reports, size_t max);
+
+/*
+ * May this peer have what has not come here yet: is its log not followed to its end, as far as is known? NULL: any of them. Not
+ * one that lied, or is this node. Any thread.
+ */
+bool peers_are_behind(struct peers *peers, const char *address);
 
 /* Sets the metrics of them all. From time to time, by the maintenance thread. */
 void peers_step(struct peers *peers);

@@ -440,6 +440,14 @@ void puller_report(struct puller *puller, struct peer_report *report)
     lock_release(&puller->lock);
 }
 
+bool puller_is_behind(struct puller *puller)
+{
+    lock_acquire(&puller->lock);
+    const enum peer_state state = puller->report.state;
+    lock_release(&puller->lock);
+    return state == PEER_CONNECTING || state == PEER_CATCHING_UP;
+}
+
 static const char *address_of(const struct puller *puller, struct log_text *text)
 {
     return log_quote(text, puller->config.address);

@@ -75,5 +75,7 @@ struct peer_report {
 };
 /* Any thread. */
 void puller_report(struct puller *puller, struct peer_report *report);
+/* Not up to date, and not refused. Any thread. */
+bool puller_is_behind(struct puller *puller);
 
 #endif

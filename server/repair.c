@@ -60,7 +60,7 @@ struct repair {
     /* Of the repair's thread. */
     struct repair_peer *peers;
     size_t in_flight;
-    struct repair_action *actions; /* in flight */
+    struct repair_question *questions; /* in flight */
     struct timer tick, reap;
     bool stopping, ended;
 
@@ -69,21 +69,26 @@ struct repair {
     struct repair_job *queue, **queue_end; /* guarded by lock: not begun */
     size_t waiting;                        /* guarded by lock */
     bool posted;                           /* guarded by lock: the event is on its way */
-    size_t actions_posted;                 /* guarded by lock: not begun */
+    size_t questions_posted;               /* guarded by lock: not begun */
+    size_t digests_asked;                  /* guarded by lock: of all questions */
     struct event event;
 };
 
-/* One action that is asked for, by one that waits. */
-struct repair_action {
+/* What one that waits would have peers say: the result of an action, or which of some blobs they have. */
+struct repair_question {
     struct repair *repair; /* borrowed */
     struct digest action;
-    char instance[LIMIT_INSTANCE_NAME_BYTES + 1];
+    char instance[LIMIT_INSTANCE_NAME_BYTES + 1]; /* of the action */
+    struct digest *digests; /* owned; NULL: it is the action that is asked for */
+    size_t count;           /* of digests: nobody has these so far */
+    size_t digests_asked;   /* at first */
+    bool ask_all;
     struct event event;
-    struct repair_action_wait *wait; /* guarded by lock; NULL: nobody does any more */
-    struct repair_peer *peer;        /* that is being asked */
-    struct unary *call;              /* in flight */
+    struct repair_question_wait *wait; /* guarded by lock; NULL: nobody does any more */
+    struct repair_peer *peer;          /* that is being asked */
+    struct unary *call;                /* in flight */
     int64_t begun_ns;
-    struct repair_action *next, *previous; /* those that are in flight */
+    struct repair_question *next, *previous; /* those that are in flight */
 };
 
 /* What another thread has the repair's thread do, and waits for. */
@@ -105,11 +110,19 @@ static struct fetcher *ask_next(struct repair_job *job);
 static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after);
 static void want_done(struct want *want, const struct status *result);
 static void finish(struct repair_job *job, bool found);
-static void begin_action(struct event *event);
-static void ask_next_for_action(struct repair_action *job);
-static void action_answered(void *argument, const struct status *status, grpc_byte_buffer *reply);
-static void finish_action(struct repair_action *job, uint8_t *result, size_t length);
-static grpc_slice action_request(const struct repair_action *job);
+static void begin_question(struct event *event);
+static void ask_next_for_question(struct repair_question *job);
+static void question_answered(void *argument, const struct status *status, grpc_byte_buffer *reply);
+static void finish_question(struct repair_question *job, uint8_t *result, size_t length);
+static bool post_question(struct repair_question *job, struct repair_question_wait *wait);
+static void free_question(struct repair_question *job);
+static bool is_asked(const struct repair_question *job, const struct repair_peer *peer);
+static grpc_slice action_request(const struct repair_question *job);
+static bool leave_what_is_missing(struct repair_question *job, grpc_byte_buffer *reply);
+static bool walk_missing(struct repair_question *job,
+                         const struct bytes *message,
+                         bool keep,
+                         size_t *missing);
 static bool is_silent(const struct repair_peer *peer, int64_t silent_ns);
 static void mark_down(struct repair_peer *peer, const struct status *why, int64_t pause_ns);
 static void probe(struct timer *timer);
@@ -390,36 +403,75 @@ static void finish(struct repair_job *job, bool found)
 bool repair_start_action(struct repair *repair,
                          const struct digest *action,
                          struct bytes instance,
-                         struct repair_action_wait *wait)
+                         struct repair_question_wait *wait)
 {
     wait->job = NULL;
     if (!repair_can_ask(repair) || instance.length > LIMIT_INSTANCE_NAME_BYTES)
         return false;
-    struct repair_action *const job = calloc(1, sizeof(*job));
+    struct repair_question *const job = calloc(1, sizeof(*job));
     if (job == NULL)
         return false;
     job->repair = repair;
     job->action = *action;
     if (instance.length > 0)
         memcpy(job->instance, instance.data, instance.length);
-    job->event.run = begin_action;
+    return post_question(job, wait);
+}
+
+bool repair_start_find(struct repair *repair,
+                       const struct digest *digests,
+                       size_t count,
+                       bool ask_all,
+                       struct repair_question_wait *wait)
+{
+    wait->job = NULL;
+    if (!repair_can_ask(repair) || count == 0 || count > REPAIR_FIND_DIGESTS_MAX)
+        return false;
+    struct repair_question *const job = calloc(1, sizeof(*job));
+    struct digest *const copies = malloc(count * sizeof(*copies));
+    if (job == NULL || copies == NULL) {
+        free(job);
+        free(copies);
+        return false;
+    }
+    memcpy(copies, digests, count * sizeof(*copies));
+    job->repair = repair;
+    job->digests = copies;
+    job->count = job->digests_asked = count;
+    job->ask_all = ask_all;
+    return post_question(job, wait);
+}
+
+/* Takes the job over. */
+static bool post_question(struct repair_question *job, struct repair_question_wait *wait)
+{
+    struct repair *const repair = job->repair;
+    job->event.run = begin_question;
     job->wait = wait;
     lock_acquire(&repair->lock);
-    const bool room = repair->waiting < REPAIRS_WAITING_MAX;
+    const bool room = repair->waiting < REPAIRS_WAITING_MAX &&
+                      job->digests_asked <= REPAIR_FIND_DIGESTS_MAX - repair->digests_asked;
     if (room) {
         wait->job = job;
         repair->waiting++;
-        repair->actions_posted++;
+        repair->questions_posted++;
+        repair->digests_asked += job->digests_asked;
     }
     lock_release(&repair->lock);
     if (room)
         event_loop_post(&repair->loop, &job->event);
     else
-        free(job);
+        free_question(job);
     return room;
 }
 
-bool repair_cancel_action(struct repair *repair, struct repair_action_wait *wait)
+static void free_question(struct repair_question *job)
+{
+    free(job->digests);
+    free(job);
+}
+
+bool repair_cancel_question(struct repair *repair, struct repair_question_wait *wait)
 {
     lock_acquire(&repair->lock);
     const bool waits = wait->job != NULL;
@@ -432,47 +484,60 @@ bool repair_cancel_action(struct repair *repair, struct repair_action_wait *wait
     return waits;
 }
 
-static void begin_action(struct event *event)
+static void begin_question(struct event *event)
 {
-    struct repair_action *const job = CONTAINER_OF(event, struct repair_action, event);
+    struct repair_question *const job = CONTAINER_OF(event, struct repair_question, event);
     struct repair *const repair = job->repair;
     lock_acquire(&repair->lock);
-    repair->actions_posted--;
+    repair->questions_posted--;
     lock_release(&repair->lock);
-    job->next = repair->actions;
+    job->next = repair->questions;
     if (job->next != NULL)
         job->next->previous = job;
-    repair->actions = job;
+    repair->questions = job;
     repair->in_flight++;
-    ask_next_for_action(job);
+    ask_next_for_question(job);
     if (!repair->tick.armed && repair->in_flight > 0)
         event_loop_start_timer(&repair->loop, &repair->tick, tick_ns);
     if (repair->stopping)
         reap_soon(repair);
 }
 
-static void ask_next_for_action(struct repair_action *job)
+static void ask_next_for_question(struct repair_question *job)
 {
     struct repair *const repair = job->repair;
+    const bool finds = job->digests != NULL;
     struct status why = {0};
-    job->peer = next_peer(repair, job->peer);
-    if (job->peer == NULL || repair->stopping) {
-        finish_action(job, NULL, 0);
+    do
+        job->peer = next_peer(repair, job->peer);
+    while (job->peer != NULL && !is_asked(job, job->peer));
+    if (job->peer == NULL || repair->stopping || (finds && job->count == 0)) {
+        finish_question(job, NULL, 0);
         return;
     }
     const struct unary_request call = {
-        .method = METHOD_GET_ACTION_RESULT,
-        .body = action_request(job),
+        .method = finds ? METHOD_FIND_MISSING_BLOBS : METHOD_GET_ACTION_RESULT,
+        .body = finds ? find_missing_request(bytes_of_string(repair->config.instance), job->digests,
+                                             job->count)
+                      : action_request(job),
         .loop = &repair->loop,
-        .done = action_answered,
+        .done = question_answered,
         .argument = job,
     };
     job->begun_ns = clock_monotonic_ns(repair->loop.clock);
     if (!unary_start(job->peer->client, &call, &job->call, &why))
-        finish_action(job, NULL, 0);
+        finish_question(job, NULL, 0);
 }
 
-static grpc_slice action_request(const struct repair_action *job)
+/* What a peer has whose log was followed to its end is here, or was evicted here. */
+static bool is_asked(const struct repair_question *job, const struct repair_peer *peer)
+{
+    const struct repair_config *const config = &job->repair->config;
+    return job->digests == NULL || job->ask_all || config->is_behind == NULL ||
+           config->is_behind(config->argument, peer->address);
+}
+
+static grpc_slice action_request(const struct repair_question *job)
 {
     enum { FIELD_INSTANCE = 1, FIELD_ACTION = 2, FIELD_FUNCTION = 6 };
     const struct bytes instance = bytes_of_string(job->instance);
@@ -492,46 +557,109 @@ static grpc_slice action_request(const struct repair_action *job)
     return slice;
 }
 
-static void action_answered(void *argument, const struct status *status, grpc_byte_buffer *reply)
+static void question_answered(void *argument, const struct status *status, grpc_byte_buffer *reply)
 {
-    struct repair_action *const job = argument;
+    struct repair_question *const job = argument;
     struct repair *const repair = job->repair;
     struct repair_peer *const peer = job->peer;
+    const bool finds = job->digests != NULL;
+    struct status why = *status;
     size_t length = 0;
-    uint8_t *const result = reply != NULL ? message_flat(reply, &length) : NULL;
+    uint8_t *result = NULL;
+    if (reply != NULL && finds && !leave_what_is_missing(job, reply))
+        status_fail(&why, STATUS_INTERNAL, "it calls missing what it was not asked for");
+    else if (reply != NULL && !finds)
+        result = message_flat(reply, &length);
     grpc_byte_buffer_destroy(reply);
     job->call = NULL;
-    if (result != NULL || status->code == STATUS_NOT_FOUND)
+    if (why.code == STATUS_OK ? finds || result != NULL : why.code == STATUS_NOT_FOUND)
         peer->proven_ns = clock_monotonic_ns(repair->loop.clock);
-    else if (status->code != STATUS_OK)
-        mark_down(peer, status, probe_pause_ns);
+    else if (why.code != STATUS_OK)
+        mark_down(peer, &why, probe_pause_ns);
     if (result != NULL)
-        finish_action(job, result, length);
+        finish_question(job, result, length);
     else
-        ask_next_for_action(job);
+        ask_next_for_question(job);
     reap_soon(repair);
 }
 
-static void finish_action(struct repair_action *job, uint8_t *result, size_t length)
+/* False: the answer makes no sense, and nothing is taken from it. */
+static bool leave_what_is_missing(struct repair_question *job, grpc_byte_buffer *reply)
+{
+    size_t length;
+    size_t missing = 0;
+    uint8_t *const flat = message_flat(reply, &length);
+    if (flat == NULL)
+        return false;
+    const struct bytes message = bytes_of(flat, length);
+    const bool makes_sense =
+        walk_missing(job, &message, false, &missing) && walk_missing(job, &message, true, &missing);
+    if (makes_sense)
+        job->count = missing;
+    free(flat);
+    return makes_sense;
+}
+
+/* They come in the order in which they were asked for. keep: moves them to the front. */
+static bool walk_missing(struct repair_question *job,
+                         const struct bytes *message,
+                         bool keep,
+                         size_t *missing)
+{
+    struct wire_reader reader;
+    struct arena arena;
+    struct digest digest;
+    struct status ignored;
+    size_t at = 0;
+    bool more = true;
+    bool ok = true;
+    arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
+    wire_reader_init(&reader, wire_span_of_bytes(message));
+    *missing = 0;
+    while ((ok = find_missing_response_next(&reader, &arena, &digest, &more, &ignored)) && more) {
+        digest.function = job->digests[0].function;
+        while (at < job->count && !digest_equal(&job->digests[at], &digest))
+            at++;
+        if (at == job->count) {
+            ok = false;
+            break;
+        }
+        if (keep)
+            job->digests[*missing] = job->digests[at];
+        ++*missing;
+        at++;
+    }
+    arena_destroy(&arena);
+    return ok;
+}
+
+static void finish_question(struct repair_question *job, uint8_t *result, size_t length)
 {
     struct repair *const repair = job->repair;
-    metrics_add(repair->config.metrics,
-                result != NULL ? METRIC_READ_REPAIRS_FOUND : METRIC_READ_REPAIRS_ABSENT, 1);
+    if (job->digests == NULL)
+        metrics_add(repair->config.metrics,
+                    result != NULL ? METRIC_READ_REPAIRS_FOUND : METRIC_READ_REPAIRS_ABSENT, 1);
     if (job->previous != NULL)
         job->previous->next = job->next;
     else
-        repair->actions = job->next;
+        repair->questions = job->next;
     if (job->next != NULL)
         job->next->previous = job->previous;
     repair->in_flight--;
     lock_acquire(&repair->lock);
-    struct repair_action_wait *const wait = job->wait;
+    repair->digests_asked -= job->digests_asked;
+    struct repair_question_wait *const wait = job->wait;
     if (wait != NULL) {
         wait->job = NULL;
         repair->waiting--;
     }
     lock_release(&repair->lock);
-    free(job);
+    if (job->digests != NULL) {
+        result = (uint8_t *)job->digests;
+        length = job->count * sizeof(*job->digests);
+        job->digests = NULL;
+    }
+    free_question(job);
     if (wait != NULL)
         wait->ready(wait, result, length);
     else
@@ -616,7 +744,7 @@ static void tick(struct timer *timer)
         status_fail(&why, STATUS_UNAVAILABLE, "it does not answer");
         mark_down(peer, &why, probe_pause_ns);
     }
-    for (struct repair_action *job = repair->actions; job != NULL; job = job->next)
+    for (struct repair_question *job = repair->questions; job != NULL; job = job->next)
         if (job->call != NULL && is_silent(job->peer, now_ns - job->begun_ns))
             unary_cancel(job->call); /* that is a failure of the peer */
     if (repair->in_flight > 0 && !timer->armed)
@@ -730,7 +858,7 @@ static void remove_peer(struct repair_peer *peer)
     event_loop_stop_timer(&peer->repair->loop, &peer->probe_timer);
     if (peer->probe != NULL)
         unary_cancel(peer->probe);
-    for (struct repair_action *job = peer->repair->actions; job != NULL; job = job->next)
+    for (struct repair_question *job = peer->repair->questions; job != NULL; job = job->next)
         if (job->peer == peer && job->call != NULL)
             unary_cancel(job->call);
     status_fail(&why, STATUS_UNAVAILABLE, "it is no peer any more");
@@ -779,7 +907,7 @@ static void reap(struct timer *timer)
 {
     struct repair *const repair = CONTAINER_OF(timer, struct repair, reap);
     lock_acquire(&repair->lock);
-    const bool more = repair->queue != NULL || repair->posted || repair->actions_posted > 0;
+    const bool more = repair->queue != NULL || repair->posted || repair->questions_posted > 0;
     lock_release(&repair->lock);
     if (repair->in_flight > 0 || more)
         return;

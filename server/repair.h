@@ -20,7 +20,8 @@ struct peer_identity;
 #define REPAIR_SILENCE_NS (400 * NS_PER_MS)
 enum {
     REPAIRS_IN_FLIGHT_MAX = 256,
-    REPAIRS_WAITING_MAX = 65536, /* beyond it, what is not here is not here */
+    REPAIRS_WAITING_MAX = 65536,      /* beyond it, what is not here is not here */
+    REPAIR_FIND_DIGESTS_MAX = 262144, /* that are asked for at once, of all calls: some 20 MiB */
 };
 
 struct repair_config {
@@ -30,6 +31,9 @@ struct repair_config {
     int64_t silence_ns;   /* what a peer that does not answer costs; 0: REPAIR_SILENCE_NS */
     const char *instance; /* whose name is served by all of them; copied */
     const struct peer_identity *identity; /* copied; NULL: no TLS. Its texts outlive this */
+    /* Is there something at this peer that has not come yet? On the repair's thread. NULL: there may be. */
+    bool (*is_behind)(void *argument, const char *address);
+    void *argument;
 };
 
 MUST_CHECK bool repair_new(const struct repair_config *config,
@@ -66,19 +70,30 @@ MUST_CHECK bool repair_start(struct repair *repair,
 /* True: ready will not be called. False: it has been, or is being called. */
 bool repair_cancel(struct repair *repair, struct repair_wait *wait);
 
-/*
- * The same for an action result: peers are asked for what they would serve. It is given out as it came and not stored: when and by
- * whom it was written is known to the puller alone, which brings it.
- */
-struct repair_action_wait {
-    /* As above. result: what the first peer that has one said, owned by whoever waits, freed with free(); NULL: nobody has. */
-    void (*ready)(struct repair_action_wait *wait, uint8_t *result, size_t length);
-    struct repair_action *job; /* the repair's; NULL: it does not wait */
+/* What peers are asked that they answer by themselves, one after the other. */
+struct repair_question_wait {
+    /* As above. result: owned by whoever waits, freed with free(). */
+    void (*ready)(struct repair_question_wait *wait, uint8_t *result, size_t length);
+    struct repair_question *job; /* the repair's; NULL: it does not wait */
 };
+/*
+ * The action result that they would serve; NULL: nobody has one. It is given out as it came and not stored: when and by whom it was
+ * written is known to the puller alone, which brings it.
+ */
 MUST_CHECK bool repair_start_action(struct repair *repair,
                                     const struct digest *action,
                                     struct bytes instance,
-                                    struct repair_action_wait *wait);
-bool repair_cancel_action(struct repair *repair, struct repair_action_wait *wait);
+                                    struct repair_question_wait *wait);
+/*
+ * Which of these blobs, of one digest function, they do not have: an array of struct digest in the order of the question. Those
+ * peers alone are asked that this node is behind, or, with ask_all, all. What a peer says to have is durable there; it is not
+ * fetched.
+ */
+MUST_CHECK bool repair_start_find(struct repair *repair,
+                                  const struct digest *digests,
+                                  size_t count,
+                                  bool ask_all,
+                                  struct repair_question_wait *wait);
+bool repair_cancel_question(struct repair *repair, struct repair_question_wait *wait);
 
 #endif

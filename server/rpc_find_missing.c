@@ -3,25 +3,45 @@
  * ContentAddressableStorage.FindMissingBlobs: answered from the index in memory, in the order of
  * the request. What is found is marked as used. A digest that is none fails the call, since an
  * answer could not name it in a way the client would match.
+ *
+ * While this node has not come to the end of a peer's log, what is not here is asked of that peer first, a page of digests a call:
+ * what it has is not missing, but on its way, and is read through this node meanwhile (server/repair.h).
  */
+#include <stdlib.h>
+
+#include "client/batch.h"
 #include "proto/hot_messages.h"
+#include "server/call_repair.h"
 #include "server/methods.h"
+#include "server/peers.h"
 #include "server/server.h"
 #include "store/store.h"
 
 enum { BLOCK_DIGESTS = 256 };
 
-static bool answer(struct call *call,
-                   const struct message *message,
-                   grpc_slice *response,
-                   struct status *status);
-static bool look_up(struct call *call,
-                    const struct digests_request *request,
-                    bool *present,
-                    size_t *response_bytes,
-                    struct status *status);
+struct find {
+    struct digests_request request;
+    bool *present; /* one a digest; in the arena, as the request's */
+    bool uncopied; /* something is here, and does not count for want of copies */
+    /* Those that are not present from `asked_begin` on and before `asked_end` are being asked for. */
+    size_t asked_begin, asked_end;
+    struct call_repair repair;
+};
 
-static void leave_out_uncopied(struct copies *copies,
+static bool parse(struct call *call,
+                  const struct message *message,
+                  struct find *find,
+                  struct status *status);
+static bool digest_at(const struct find *find,
+                      size_t i,
+                      struct digest *digest,
+                      struct status *status);
+static bool look_up(struct call *call, struct find *find, struct status *status);
+static bool ask_peers(struct call *call, struct find *find);
+static void asked(struct call *call, void *state);
+static void take_answer(struct call *call, struct find *find);
+static void reply(struct call *call, const struct find *find);
+static bool leave_out_uncopied(struct copies *copies,
                                const struct digest *digests,
                                size_t count,
                                bool *present);
@@ -36,88 +56,177 @@ static size_t body_size(const struct wire_digest *digest);
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
-    (void)state;
+    struct find *const find = state;
     struct status status = {0};
-    grpc_slice response;
-    if (answer(call, message, &response, &status))
-        call_reply(call, &response, 1);
-    else
+    if (!parse(call, message, find, &status) || !look_up(call, find, &status))
         call_fail(call, &status);
+    else if (ask_peers(call, find))
+        call_park(call, asked);
+    else
+        reply(call, find);
 }
 
-static bool answer(struct call *call,
-                   const struct message *message,
-                   grpc_slice *response,
-                   struct status *status)
+static bool parse(struct call *call,
+                  const struct message *message,
+                  struct find *find,
+                  struct status *status)
 {
-    struct digests_request request;
-    if (!find_missing_decode(message->parts, call_arena(call), &request, status) ||
-        !call_check_instance(call, request.instance_name, status))
+    struct digests_request *const request = &find->request;
+    if (!find_missing_decode(message->parts, call_arena(call), request, status) ||
+        !call_check_instance(call, request->instance_name, status))
         return false;
-    bool *const present = arena_take(call_arena(call), request.digest_count);
-    if (present == NULL)
-        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to look for %zu digests",
-                           request.digest_count);
-    size_t response_bytes = 0;
-    if (!look_up(call, &request, present, &response_bytes, status))
-        return false;
-
-    *response = grpc_slice_malloc(response_bytes);
-    uint8_t *to = GRPC_SLICE_START_PTR(*response);
-    int64_t missing = 0;
-    for (size_t i = 0; i < request.digest_count; i++) {
-        if (present[i])
-            continue;
-        to = entry_put(to, &request.digests[i]);
-        missing++;
-    }
-    ASSERT(to == GRPC_SLICE_END_PTR(*response));
-    struct metrics *const metrics = call_server(call)->metrics;
-    metrics_add(metrics, METRIC_CAS_MISSING, missing);
-    metrics_add(metrics, METRIC_CAS_FOUND, (int64_t)request.digest_count - missing);
-    return true;
+    find->present = arena_take(call_arena(call), request->digest_count);
+    return find->present != NULL ||
+           status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to look for %zu digests",
+                       request->digest_count);
 }
 
-static bool look_up(struct call *call,
-                    const struct digests_request *request,
-                    bool *present,
-                    size_t *response_bytes,
-                    struct status *status)
+static bool digest_at(const struct find *find,
+                      size_t i,
+                      struct digest *digest,
+                      struct status *status)
+{
+    const struct wire_digest *const wire = &find->request.digests[i];
+    return digest_parse((enum digest_function)find->request.digest_function, wire->hash_hex,
+                        wire->size_bytes, digest, status);
+}
+
+static bool look_up(struct call *call, struct find *find, struct status *status)
 {
     struct store *const store = call_server(call)->store;
     struct copies *const copies = durability_copies(call_server(call)->durability);
     struct digest block[BLOCK_DIGESTS];
-    for (size_t begin = 0; begin < request->digest_count; begin += BLOCK_DIGESTS) {
-        size_t count = request->digest_count - begin;
+    for (size_t begin = 0; begin < find->request.digest_count; begin += BLOCK_DIGESTS) {
+        size_t count = find->request.digest_count - begin;
         if (count > BLOCK_DIGESTS)
             count = BLOCK_DIGESTS;
         for (size_t i = 0; i < count; i++) {
-            const struct wire_digest *const digest = &request->digests[begin + i];
-            if (!digest_parse((enum digest_function)request->digest_function, digest->hash_hex,
-                              digest->size_bytes, &block[i], status)) {
+            if (!digest_at(find, begin + i, &block[i], status)) {
                 status_prefix(status, "blob_digests[%zu]", begin + i);
                 return false;
             }
         }
-        store_has_blobs(store, block, count, present + begin);
-        leave_out_uncopied(copies, block, count, present + begin);
-        for (size_t i = 0; i < count; i++)
-            if (!present[begin + i])
-                *response_bytes += entry_size(&request->digests[begin + i]);
+        store_has_blobs(store, block, count, find->present + begin);
+        if (leave_out_uncopied(copies, block, count, find->present + begin))
+            find->uncopied = true;
     }
     return true;
 }
 
-/* What is not on as many other nodes yet as it should is sent again, and then waits for that (docs/protocol.md, decision 22). */
-static void leave_out_uncopied(struct copies *copies,
+/*
+ * The next page of what is not here. False: nobody is to be asked, or nothing is left. What is here and waits for copies is asked of
+ * all: if a peer has it, too, it has one.
+ */
+static bool ask_peers(struct call *call, struct find *find)
+{
+    struct server *const server = call_server(call);
+    if (!call_repair_is_possible(call))
+        return false;
+    const size_t total = find->request.digest_count;
+    while (find->asked_end < total && find->present[find->asked_end])
+        find->asked_end++;
+    if (find->asked_end == total ||
+        (!find->uncopied && server->peers != NULL && !peers_are_behind(server->peers, NULL)))
+        return false;
+    const size_t left = total - find->asked_end;
+    const size_t most = left < FIND_MISSING_PAGE_MAX ? left : FIND_MISSING_PAGE_MAX;
+    struct digest *const digests = malloc(most * sizeof(*digests));
+    struct status ignored;
+    size_t count = 0;
+    find->asked_begin = find->asked_end;
+    for (; digests != NULL && find->asked_end < total && count < most; find->asked_end++)
+        if (!find->present[find->asked_end])
+            count += digest_at(find, find->asked_end, &digests[count], &ignored);
+    const bool asks =
+        count > 0 && call_repair_start_find(&find->repair, call, digests, count, find->uncopied);
+    free(digests);
+    return asks;
+}
+
+static void asked(struct call *call, void *state)
+{
+    struct find *const find = state;
+    if (!call_repair_over(&find->repair)) {
+        call_park(call, asked);
+        return;
+    }
+    take_answer(call, find);
+    if (!call_cancelled(call) && ask_peers(call, find))
+        call_park(call, asked);
+    else
+        reply(call, find);
+}
+
+/* What nobody has stays missing. */
+static void take_answer(struct call *call, struct find *find)
+{
+    const struct digest *const nowhere = (const void *)find->repair.result;
+    const size_t nowhere_count = find->repair.result_length / sizeof(*nowhere);
+    size_t next = 0;
+    int64_t elsewhere = 0;
+    for (size_t i = find->asked_begin; nowhere != NULL && i < find->asked_end; i++) {
+        struct digest digest;
+        struct status ignored;
+        if (find->present[i] || !digest_at(find, i, &digest, &ignored))
+            continue;
+        if (next < nowhere_count && digest_equal(&digest, &nowhere[next])) {
+            next++;
+            continue;
+        }
+        find->present[i] = true;
+        elsewhere++;
+    }
+    metrics_add(call_server(call)->metrics, METRIC_CAS_FOUND_ELSEWHERE, elsewhere);
+    call_repair_end(&find->repair);
+}
+
+static void reply(struct call *call, const struct find *find)
+{
+    const struct digests_request *const request = &find->request;
+    size_t response_bytes = 0;
+    for (size_t i = 0; i < request->digest_count; i++)
+        response_bytes += find->present[i] ? 0 : entry_size(&request->digests[i]);
+    grpc_slice response = grpc_slice_malloc(response_bytes);
+    uint8_t *to = GRPC_SLICE_START_PTR(response);
+    int64_t missing = 0;
+    for (size_t i = 0; i < request->digest_count; i++) {
+        if (find->present[i])
+            continue;
+        to = entry_put(to, &request->digests[i]);
+        missing++;
+    }
+    ASSERT(to == GRPC_SLICE_END_PTR(response));
+    struct metrics *const metrics = call_server(call)->metrics;
+    metrics_add(metrics, METRIC_CAS_MISSING, missing);
+    metrics_add(metrics, METRIC_CAS_FOUND, (int64_t)request->digest_count - missing);
+    call_reply(call, &response, 1);
+}
+
+static void on_free(struct call *call, void *state)
+{
+    (void)call;
+    struct find *const find = state;
+    call_repair_end(&find->repair);
+}
+
+/*
+ * What is not on as many other nodes yet as it should is sent again, and then waits for that (docs/protocol.md, decision 22). True:
+ * there is such a one.
+ */
+static bool leave_out_uncopied(struct copies *copies,
                                const struct digest *digests,
                                size_t count,
                                bool *present)
 {
+    bool some = false;
     if (copies_cover_all(copies))
-        return;
-    for (size_t i = 0; i < count; i++)
-        present[i] = present[i] && copies_cover_blob(copies, &digests[i]);
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const bool uncopied = present[i] && !copies_cover_blob(copies, &digests[i]);
+        present[i] = present[i] && !uncopied;
+        some = some || uncopied;
+    }
+    return some;
 }
 
 static size_t entry_size(const struct wire_digest *digest)
@@ -145,5 +254,7 @@ const struct method rpc_find_missing = {
     .role = ROLE_READ,
     .has_instance = true,
     .on_poller = true,
+    .state_bytes = sizeof(struct find),
     .on_message = on_message,
+    .on_free = on_free,
 };

@@ -90,6 +90,7 @@ static bool limit_store(const struct config *config,
                         struct status *status);
 static bool open_front(struct server *server, struct status *status);
 static bool follow_peers(struct server *server, struct status *status);
+static bool is_behind(void *argument, const char *address);
 static bool start_threads(struct server *server, struct status *status);
 static void log_ready(struct server *server);
 static void close_parts(struct server *server);
@@ -323,7 +324,9 @@ static bool follow_peers(struct server *server, struct status *status)
                                          .flights = server->flights,
                                          .metrics = server->metrics,
                                          .instance = instance,
-                                         .identity = &identity};
+                                         .identity = &identity,
+                                         .is_behind = is_behind,
+                                         .argument = server};
     if (strcmp(config->read_repair, "on") == 0 && !repair_new(&repair, &server->repair, status))
         return false;
     const struct peers_config peers = {.durability = server->durability,
@@ -335,6 +338,13 @@ static bool follow_peers(struct server *server, struct status *status)
                                        .identity = &identity};
     return peers_new(&peers, &server->peers, status) &&
            peers_set(server->peers, config->peers.items, config->peers.count, status);
+}
+
+/* Peers are set before anything is asked. */
+static bool is_behind(void *argument, const char *address)
+{
+    const struct server *const server = argument;
+    return peers_are_behind(server->peers, address);
 }
 
 void server_reload_peers(struct server *server, const struct config *config)
@@ -626,8 +636,8 @@ static void close_parts(struct server *server)
     lock_release(&private->lock);
     join(&private->groups[THREADS_MAINTENANCE]);
     join(&private->groups[THREADS_STAND_IN]);
+    repair_free(server->repair); /* it asks how far peers are */
     peers_free(server->peers);
-    repair_free(server->repair);
 
     if (server->workers != NULL)
         workers_stop(server->workers);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proves that what is asked for and is missing or damaged here is fetched from a peer, once, verified, stored and served; that requests of
- * peers cause no such thing; and that peers that are gone or lie cost a miss no more than a moment.
+ * Proves that what is asked for and is missing or damaged here is fetched from a peer, once, verified, stored and served; that what
+ * only a peer has so far is not called missing; that requests of peers cause no such thing; and that peers that are gone or lie cost a miss no more than a moment.
  *
  * Method: over gRPC, with a real store, and scripted peers that count what they are asked (tests/support/fake_peer.h).
  */
@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
+#include "client/batch.h"
 #include "google/bytestream/bytestream.pb-c.h"
 #include "proto/resource_name.h"
 #include "server/fetcher.h"
@@ -35,6 +36,16 @@ static struct flights *flights;
 static struct repair *repair;
 static struct fake_peer peers[PEERS];
 static char text[RPC_TEXT_BYTES_MAX];
+static _Atomic bool behind[PEERS]; /* is the log of this peer not followed to its end yet? */
+
+static bool is_behind(void *argument, const char *address)
+{
+    (void)argument;
+    for (size_t i = 0; i < PEERS; i++)
+        if (strcmp(address, fake_peer_target(&peers[i])) == 0)
+            return behind[i];
+    return false;
+}
 
 static void set_peers(size_t count)
 {
@@ -65,11 +76,12 @@ __attribute__((no_sanitize_thread)) static void set_up(int64_t silence_ns)
                                          .flights = flights,
                                          .metrics = &front.metrics,
                                          .silence_ns = silence_ns,
+                                         .is_behind = is_behind,
                                          .instance = ""};
     ck_assert(repair_new(&config, &repair, &status));
     front.server.repair = repair;
     for (size_t i = 0; i < PEERS; i++)
-        fake_peer_start(&peers[i], 100 + i);
+        fake_peer_start(&peers[i], 100 + i), behind[i] = true;
     set_peers(1);
 }
 
@@ -235,20 +247,166 @@ START_TEST(requests_of_a_peer_ask_nobody)
 }
 END_TEST
 
-START_TEST(find_missing_blobs_stays_local)
+/* ---- FindMissingBlobs */
+
+/* So many of these are missing, in their order; missing[i] says which. */
+static size_t find_missing(const struct digest *digests, size_t count, bool *missing)
 {
-    const struct digest digest = put(0, 1, 500);
     struct byte_builder request = {0};
     uint8_t *response = NULL;
     size_t length = 0;
-    message_add_digest(&request, 2, &digest);
-    ck_assert_int_eq(rpc_unary(&front.client, CAS_METHOD("FindMissingBlobs"),
-                               message_bytes(&request), &response, &length, text),
-                     GRPC_STATUS_OK);
-    ck_assert_uint_gt(length, 0);
-    free(response);
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++)
+        message_add_digest(&request, 2, &digests[i]);
+    const grpc_status_code code = rpc_unary(&front.client, CAS_METHOD("FindMissingBlobs"),
+                                            message_bytes(&request), &response, &length, text);
+    ck_assert_msg(code == GRPC_STATUS_OK, "%s", text);
     byte_builder_free(&request);
-    ck_assert_uint_eq(sent(0), 0);
+    REAPI(FindMissingBlobsResponse) *const answer = (void *)protobuf_c_message_unpack(
+        &REAPI_DESCRIPTOR(find_missing_blobs_response), NULL, length, response);
+    free(response);
+    ck_assert_ptr_nonnull(answer);
+    const size_t told = answer->n_missing_blob_digests;
+    for (size_t i = 0; i < count; i++) {
+        char hex[DIGEST_HASH_HEX_MAX + 1];
+        missing[i] = at < told && strcmp(answer->missing_blob_digests[at]->hash,
+                                         digest_hex(&digests[i], hex)) == 0;
+        at += missing[i];
+    }
+    ck_assert_uint_eq(at, told);
+    protobuf_c_message_free_unpacked(&answer->base, NULL);
+    return told;
+}
+
+static struct digest put_here(uint64_t seed, size_t length)
+{
+    uint8_t *const data = seeded_bytes(seed, length);
+    const struct digest digest = real_store_put(&real, bytes_of(data, length));
+    free(data);
+    return digest;
+}
+
+START_TEST(what_a_peer_has_is_not_missing_and_nothing_is_fetched_for_that)
+{
+    enum { BLOBS = 600 };
+    static struct digest digests[BLOBS];
+    bool missing[BLOBS];
+    set_peers(2);
+    for (uint64_t i = 0; i < BLOBS; i++) { /* here, at one, at the other, nowhere, and one twice */
+        const size_t length = 10 + (size_t)i;
+        digests[i] = i % 4 == 0   ? put_here(i, length)
+                     : i % 4 == 3 ? digest_of_nothing(i)
+                                  : put(i % 4 - 1, i, length);
+        if (i % 100 == 99)
+            digests[i] = digests[3];
+    }
+    ck_assert_uint_eq(find_missing(digests, BLOBS, missing), BLOBS / 4);
+    for (size_t i = 0; i < BLOBS; i++)
+        ck_assert_int_eq(missing[i], i % 4 == 3);
+    ck_assert_uint_eq(FAKE_PEER_GET(&peers[0], finds), 1);
+    ck_assert_uint_eq(FAKE_PEER_GET(&peers[0], digests_asked), BLOBS / 4 * 3);
+    ck_assert_uint_eq(FAKE_PEER_GET(&peers[1], digests_asked), BLOBS / 4 * 2);
+    ck_assert_uint_eq(sent(0) + sent(1), 0);
+    ck_assert_int_eq(metrics_get(&front.metrics, METRIC_CAS_FOUND_ELSEWHERE), BLOBS / 2);
+    /* And it is served. */
+    ck_assert_int_eq(read_blob(&digests[1], 1), GRPC_STATUS_OK);
+    ck_assert_int_eq(read_blob(&digests[2], 2), GRPC_STATUS_OK);
+}
+END_TEST
+
+START_TEST(only_peers_that_this_node_is_behind_are_asked_what_is_missing)
+{
+    const struct digest digests[] = {put(0, 1, 500), put(1, 2, 500)};
+    bool missing[2];
+    set_peers(2);
+    behind[0] = false;
+    ck_assert_uint_eq(find_missing(digests, 2, missing), 1);
+    ck_assert(missing[0] && !missing[1]);
+    ck_assert_uint_eq(FAKE_PEER_GET(&peers[0], finds), 0);
+    behind[1] = false;
+    ck_assert_uint_eq(find_missing(digests, 2, missing), 2);
+    ck_assert_uint_eq(FAKE_PEER_GET(&peers[1], finds), 1);
+}
+END_TEST
+
+START_TEST(where_copies_are_asked_for_what_a_peer_has_too_is_not_missing)
+{
+    const struct copies_config copies = {.wanted = 1, .timeout_ns = NS_PER_S};
+    const struct digest digests[] = {put_here(1, 500), put_here(2, 500)};
+    bool missing[2];
+    put(0, 2, 500);
+    behind[0] = false;
+    copies_configure(durability_copies(real.durability), &copies);
+    ck_assert_uint_eq(find_missing(digests, 2, missing), 1);
+    ck_assert(missing[0] && !missing[1]);
+}
+END_TEST
+
+START_TEST(more_digests_than_a_call_holds_are_asked_in_pages)
+{
+    enum { BLOBS = FIND_MISSING_PAGE_MAX + 1000 };
+    struct digest *const digests = calloc(BLOBS, sizeof(*digests));
+    bool *const missing = calloc(BLOBS, sizeof(*missing));
+    ck_assert(digests != NULL && missing != NULL);
+    for (size_t i = 0; i < BLOBS; i++)
+        digests[i] = digest_of_nothing(i);
+    digests[0] = put(0, 1, 100);
+    digests[BLOBS - 1] = put(0, 2, 100);
+    ck_assert_uint_eq(find_missing(digests, BLOBS, missing), BLOBS - 2);
+    ck_assert(!missing[0] && missing[1] && missing[BLOBS - 2] && !missing[BLOBS - 1]);
+    ck_assert_uint_eq(FAKE_PEER_GET(&peers[0], finds), 2);
+    free(digests);
+    free(missing);
+}
+END_TEST
+
+START_TEST(a_silent_peer_does_not_keep_a_client_from_uploading)
+{
+    const struct digest digest = put(0, 1, 500);
+    bool missing;
+    FAKE_PEER_SET(&peers[0], black_hole, true);
+    const int64_t begun_ms = now_ms();
+    ck_assert_uint_eq(find_missing(&digest, 1, &missing), 1);
+    ck_assert_int_lt(now_ms() - begun_ms, 3000);
+    for (size_t i = 0; i < 20; i++)
+        ck_assert_uint_eq(find_missing(&digest, 1, &missing), 1);
+    FAKE_PEER_SET(&peers[0], black_hole, false);
+    WAIT_UNTIL(find_missing(&digest, 1, &missing) == 0);
+}
+END_TEST
+
+START_TEST(an_answer_that_makes_no_sense_counts_for_nothing)
+{
+    struct digest digests[] = {put(0, 1, 500), digest_of_nothing(1), put(0, 2, 500),
+                               digest_of_nothing(2)};
+    bool missing[4];
+    FAKE_PEER_SET(&peers[0], lie, FAKE_LIE_OTHER_BLOB);
+    ck_assert_uint_eq(find_missing(digests, 4, missing), 4);
+    FAKE_PEER_SET(&peers[0], lie, FAKE_HONEST);
+    WAIT_UNTIL(find_missing(digests, 4, missing) == 2);
+    ck_assert(missing[1] && missing[3]);
+}
+END_TEST
+
+START_TEST(who_gives_up_while_a_peer_is_asked_what_is_missing_leaves_nothing_behind)
+{
+    const struct digest digest = put(0, 1, 500);
+    struct byte_builder request = {0};
+    bool missing;
+    message_add_digest(&request, 2, &digest);
+    FAKE_PEER_SET(&peers[0], pause_ms, 50);
+    for (size_t i = 0; i < 20; i++) {
+        struct rpc rpc;
+        rpc_begin(&rpc, &front.client, CAS_METHOD("FindMissingBlobs"));
+        ck_assert(rpc_send(&rpc, message_bytes(&request)));
+        ck_assert(rpc_half_close(&rpc));
+        usleep((useconds_t)(i * 7000 % 90000));
+        rpc_cancel(&rpc);
+        rpc_end(&rpc);
+    }
+    byte_builder_free(&request);
+    front_rig_wait_live(&front, 0);
+    WAIT_UNTIL(find_missing(&digest, 1, &missing) == 0);
 }
 END_TEST
 
@@ -530,7 +688,12 @@ int main(void)
     tcase_add_loop_test(tests, one_fetch_a_digest_however_many_ask, 1, SIZES);
     tcase_add_test(tests, what_nobody_has_is_not_found_and_asked_for_again_the_next_time);
     tcase_add_test(tests, requests_of_a_peer_ask_nobody);
-    tcase_add_test(tests, find_missing_blobs_stays_local);
+    tcase_add_test(tests, what_a_peer_has_is_not_missing_and_nothing_is_fetched_for_that);
+    tcase_add_test(tests, only_peers_that_this_node_is_behind_are_asked_what_is_missing);
+    tcase_add_test(tests, where_copies_are_asked_for_what_a_peer_has_too_is_not_missing);
+    tcase_add_test(tests, more_digests_than_a_call_holds_are_asked_in_pages);
+    tcase_add_test(tests, an_answer_that_makes_no_sense_counts_for_nothing);
+    tcase_add_test(tests, who_gives_up_while_a_peer_is_asked_what_is_missing_leaves_nothing_behind);
     tcase_add_test(tests, a_batch_is_completed_from_a_peer);
     tcase_add_test(tests, a_tree_is_walked_through_the_peers);
     tcase_add_loop_test(tests, what_an_action_result_names_is_fetched_before_it_is_served, 0, 2);
@@ -546,6 +709,7 @@ int main(void)
     tcase_add_test(tests, a_peer_that_does_not_answer_costs_a_moment_once);
     tcase_add_test(tests, a_peer_that_is_gone_is_asked_again_when_it_is_back);
     tcase_add_test(tests, an_action_result_of_a_silent_peer_is_not_waited_for);
+    tcase_add_test(tests, a_silent_peer_does_not_keep_a_client_from_uploading);
     suite_add_tcase(suite, tests);
     return test_run(suite);
 }

@@ -23,6 +23,7 @@ static void serve_fetch(struct fake_peer *peer, struct fake_call *call);
 static void serve_batch(struct fake_peer *peer, struct fake_call *call);
 static void serve_read(struct fake_peer *peer, struct fake_call *call);
 static void serve_action(struct fake_peer *peer, struct fake_call *call);
+static void serve_find_missing(struct fake_peer *peer, struct fake_call *call);
 
 void fake_peer_start(struct fake_peer *peer, uint64_t uid)
 {
@@ -195,6 +196,8 @@ static void serve(void *argument, struct fake_call *call)
         serve_read(peer, call);
     else if (strcmp(method, "GetActionResult") == 0)
         serve_action(peer, call);
+    else if (strcmp(method, "FindMissingBlobs") == 0)
+        serve_find_missing(peer, call);
     else
         fake_call_finish(call, STATUS_UNIMPLEMENTED, "not here", NULL);
 }
@@ -590,4 +593,31 @@ static void serve_action(struct fake_peer *peer, struct fake_call *call)
     }
     const struct bytes reply = bytes_of(found->data, found->length);
     fake_call_finish(call, STATUS_OK, "", &reply);
+}
+
+/* FAKE_LIE_OTHER_BLOB: what is missing is called so in the wrong order. */
+static void serve_find_missing(struct fake_peer *peer, struct fake_call *call)
+{
+    REAPI(FindMissingBlobsRequest) *const request =
+        request_of(call, &REAPI_DESCRIPTOR(find_missing_blobs_request));
+    if (request == NULL)
+        return;
+    REAPI(FindMissingBlobsResponse) response;
+    REAPI_INIT(find_missing_blobs_response, &response);
+    REAPI(Digest) **const missing = calloc(request->n_blob_digests + 1, sizeof(*missing));
+    ASSERT(missing != NULL);
+    fake_peer_lock(peer);
+    peer->finds++;
+    peer->digests_asked += request->n_blob_digests;
+    for (size_t i = 0; i < request->n_blob_digests; i++) {
+        const size_t at = peer->lie == FAKE_LIE_OTHER_BLOB ? request->n_blob_digests - 1 - i : i;
+        const struct fake_record *const record = find_locked(peer, request->blob_digests[at]->hash);
+        if (record == NULL || record->lost)
+            missing[response.n_missing_blob_digests++] = request->blob_digests[at];
+    }
+    fake_peer_unlock(peer);
+    response.missing_blob_digests = missing;
+    reply_with(call, &response.base);
+    free(missing);
+    protobuf_c_message_free_unpacked(&request->base, NULL);
 }

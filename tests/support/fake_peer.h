@@ -29,7 +29,7 @@ enum fake_lie {
     FAKE_LIE_HUGE_PAGE,    /* of 20 MiB */
     FAKE_LIE_MANY_RECORDS, /* more than were asked for */
     FAKE_LIE_STANDSTILL,   /* empty pages before the end */
-    FAKE_LIE_OTHER_BLOB,   /* Fetch sends other digests than the feed told */
+    FAKE_LIE_OTHER_BLOB, /* Fetch sends other digests than the feed told; FindMissingBlobs, in another order */
     FAKE_LIES,
 };
 
@@ -65,7 +65,8 @@ struct fake_peer {
     struct fake_record *records[2];
     size_t counts[2];
     /* What was seen. */
-    unsigned feeds, fetches, batches, reads, actions_asked;
+    unsigned feeds, fetches, batches, reads, actions_asked, finds;
+    uint64_t digests_asked; /* by finds */
     uint64_t blobs_sent, bytes_sent;
     uint64_t follower_durable[2]; /* as the last Feed said */
     uint64_t follower_uid;
