@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/log_recent.h"
 
 /* PIPE_BUF: up to this length lines of several threads and processes never mix in a pipe. */
 enum { LINE_BYTES_MAX = 4096 };
@@ -63,6 +64,8 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
 
     size_t length = pairs_at + (formatted > 0 ? (size_t)formatted : 0);
     length = end_line(line, pairs_at, length);
+    if (level >= LOG_LEVEL_WARN)
+        log_recent_keep(line, length - 1);
     write_line(line, length);
     errno = saved_errno;
 }

@@ -29,12 +29,12 @@ static const struct {
     int64_t bound_ns;
     const char *text;
 } buckets[] = {
-    {50 * NS_PER_US, "0.00005"}, {100 * NS_PER_US, "0.0001"}, {250 * NS_PER_US, "0.00025"},
+    {50 * NS_PER_US, "5e-05"},   {100 * NS_PER_US, "0.0001"}, {250 * NS_PER_US, "0.00025"},
     {500 * NS_PER_US, "0.0005"}, {1 * NS_PER_MS, "0.001"},    {2500 * NS_PER_US, "0.0025"},
     {5 * NS_PER_MS, "0.005"},    {10 * NS_PER_MS, "0.01"},    {25 * NS_PER_MS, "0.025"},
     {50 * NS_PER_MS, "0.05"},    {100 * NS_PER_MS, "0.1"},    {250 * NS_PER_MS, "0.25"},
-    {500 * NS_PER_MS, "0.5"},    {1 * NS_PER_S, "1"},         {2500 * (int64_t)NS_PER_MS, "2.5"},
-    {5 * NS_PER_S, "5"},         {10 * NS_PER_S, "10"},
+    {500 * NS_PER_MS, "0.5"},    {1 * NS_PER_S, "1.0"},       {2500 * (int64_t)NS_PER_MS, "2.5"},
+    {5 * NS_PER_S, "5.0"},       {10 * NS_PER_S, "10.0"},
 };
 
 _Static_assert(ARRAY_LENGTH(series) == METRIC_COUNT, "every metric has its row");
@@ -109,6 +109,32 @@ void metrics_render(struct metrics *metrics, struct metrics_text *text)
         append_name(text, series[i].family, "", series[i].labels);
         metrics_text_printf(text, " %" PRId64 "\n", metrics_get(metrics, (enum metric)i));
     }
+}
+
+void metrics_text_to_open(struct metrics_text *text)
+{
+    static const char total[] = "_total";
+    const size_t suffix = sizeof(total) - 1;
+    if (text->failed || text->data == NULL)
+        return;
+    char *to = text->data;
+    for (char *line = text->data; *line != '\0';) {
+        char *const end = strchr(line, '\n');
+        ASSERT(end != NULL);
+        size_t name = 0; /* up to where the family's name goes; 0: no such line */
+        if (strncmp(line, "# HELP ", 7) == 0 || strncmp(line, "# TYPE ", 7) == 0)
+            name = 7 + strcspn(line + 7, " \n");
+        const bool counts = name > 7 + suffix && memcmp(line + name - suffix, total, suffix) == 0;
+        const size_t kept = counts ? name - suffix : 0;
+        memmove(to, line, kept);
+        memmove(to + kept, line + (counts ? name : 0),
+                (size_t)(end + 1 - line) - (counts ? name : 0));
+        to += (size_t)(end + 1 - line) - (counts ? suffix : 0);
+        line = end + 1;
+    }
+    *to = '\0';
+    text->length = (size_t)(to - text->data);
+    metrics_text_printf(text, "# EOF\n");
 }
 
 void histogram_observe(struct histogram *histogram, int64_t duration_ns)

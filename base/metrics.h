@@ -46,6 +46,8 @@
     X(INDEX_ENTRIES, "varve_index_entries", "", GAUGE, "Blobs and action results in the index.")   \
     X(INDEX_BATCHES, "varve_index_batches_total", "", COUNTER,                                     \
       "Batches written to the index on disk.")                                                     \
+    X(INDEX_WRITE_STALLS, "varve_index_write_stalls_total", "", COUNTER,                           \
+      "Batches that RocksDB took 0.1 s or longer to take, since it could not keep up.")            \
     X(INDEX_FAILURES, "varve_index_failures_total", "", COUNTER,                                   \
       "Failures of the index on disk; it is caught up from the segments later.")                   \
     X(INDEX_QUEUE, "varve_index_queue_entries", "", GAUGE,                                         \
@@ -178,7 +180,10 @@
       "Bytes of requests held in memory.")                                                         \
     X(BUDGET_WAITING, "varve_calls_waiting_for_budget", "", GAUGE,                                 \
       "RPCs that wait until memory for their next message is free.")                               \
+    X(BUDGET_MAX, "varve_request_bytes_max", "", GAUGE,                                            \
+      "What they may take before clients have to wait: --request-memory.")                         \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
+    X(BUFFERS_MAX, "varve_buffers_max", "", GAUGE, "How many there may be: --buffers.")            \
     X(ACCESS_UNAUTHENTICATED, "varve_access_denied_total", "reason=\"unauthenticated\"", COUNTER,  \
       "Requests refused for who asked, by reason.")                                                \
     X(ACCESS_FORBIDDEN, "varve_access_denied_total", "reason=\"forbidden\"", COUNTER,              \
@@ -253,6 +258,12 @@ void metrics_text_free(struct metrics_text *text);
 
 /* All series with # HELP and # TYPE, in the order of METRICS. */
 void metrics_render(struct metrics *metrics, struct metrics_text *text);
+
+/*
+ * Makes OpenMetrics 1.0 of Prometheus text, in place: a counter's family is named without its _total, and # EOF ends it. Once, at
+ * the end.
+ */
+void metrics_text_to_open(struct metrics_text *text);
 
 /* Seconds, in buckets 50 us, 100 us, 250 us, ... 10 s, +Inf. Zeroed memory is a valid empty one. */
 enum { HISTOGRAM_BUCKETS = 18 };

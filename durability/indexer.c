@@ -13,6 +13,8 @@
 #include "store/use_file.h"
 
 /* How often the index on disk is flushed, so that a start reads little; and how soon a broken one is opened again. */
+/* A batch that takes this long waits for RocksDB, and is counted. */
+#define STALL_NS (100 * NS_PER_MS)
 #define FLUSH_EVERY_NS (30 * NS_PER_S)
 #define FLUSH_EVERY_BYTES (256 * MIB) /* of segments: what a start after a kill goes through */
 #define REOPEN_AFTER_NS (5 * NS_PER_S)
@@ -359,8 +361,11 @@ static bool write_blocks(struct indexer *indexer, struct block *blocks, struct s
     if (indexer->behind) /* blocks are missing before these: the checkpoint must not pass them */
         checkpoint = indexer->checkpoint;
     FAILPOINT(index_before_batch);
+    const int64_t begun_ns = clock_monotonic_ns(indexer->store->clock);
     if (!index_write(indexer->index, indexer->scratch, count, &checkpoint, status))
         return false;
+    if (clock_monotonic_ns(indexer->store->clock) - begun_ns >= STALL_NS)
+        metrics_add(indexer->store->metrics, METRIC_INDEX_WRITE_STALLS, 1);
     FAILPOINT(index_after_batch);
     indexer->checkpoint = checkpoint;
     indexer->dirty = true;

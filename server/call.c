@@ -27,6 +27,7 @@
 #include "server/call_private.h"
 #include "server/client_waits.h"
 #include "server/front.h"
+#include "server/instance_metrics.h"
 #include "server/rpc_metrics.h"
 #include "server/server.h"
 #include "server/workers.h"
@@ -107,6 +108,8 @@ struct call {
     struct bytes inline_parts[INLINE_PARTS];
     struct bytes *more_parts; /* owned; for messages of more slices */
     size_t more_parts_capacity;
+    size_t instance;                     /* in instance_metrics */
+    uint64_t received_bytes, sent_bytes; /* of messages */
     bool headers_sent;
     bool half_closed;
     bool handled;          /* some function of the method has been called */
@@ -175,6 +178,7 @@ void call_begin(struct front *front,
     call->front = front;
     call->method = served;
     call->series = series;
+    call->instance = INSTANCE_METRICS_NONE;
     call->grpc = arrival->grpc;
     call->metadata = arrival->metadata;
     call->arrived_ns = clock_monotonic_ns(server->clock);
@@ -397,6 +401,7 @@ static void message_received(struct call *call)
         return;
     }
     rpc_metrics_received(call->server->rpc_metrics, call->series, call->message.length);
+    call->received_bytes += call->message.length;
     run_here_or_submit(call, handle_message,
                        call->method->on_poller && call->message.length <= poller_message_bytes_max);
 }
@@ -641,6 +646,7 @@ static void take_slices(struct call *call, grpc_slice *slices, size_t count)
         grpc_slice_unref(slices[i]);
     rpc_metrics_sent(call->server->rpc_metrics, call->series,
                      grpc_byte_buffer_length(call->sending));
+    call->sent_bytes += grpc_byte_buffer_length(call->sending);
 }
 
 void call_send(struct call *call, grpc_slice *slices, size_t count)
@@ -819,6 +825,12 @@ static void end_body(struct call *call)
         call->code = STATUS_DEADLINE_EXCEEDED;
     rpc_metrics_ended(call->server->rpc_metrics, call->series, call->code,
                       now_ns - call->arrived_ns);
+    const struct instance_request request = {.code = call->code,
+                                             .duration_ns = now_ns - call->arrived_ns,
+                                             .received_bytes = call->received_bytes,
+                                             .sent_bytes = call->sent_bytes};
+    instance_metrics_ended(rpc_metrics_instances(call->server->rpc_metrics), call->instance,
+                           call->series, &request);
     release_message(call);
     if (call->sending != NULL)
         grpc_byte_buffer_destroy(call->sending);
@@ -873,6 +885,17 @@ static void forget(struct call *call)
     call->grpc = NULL;
     front_call_over(call->front);
     call_unref(call);
+}
+
+void call_set_instance(struct call *call, size_t instance)
+{
+    call->instance = instance;
+}
+
+void call_count_lookups(struct call *call, uint64_t hits, uint64_t misses)
+{
+    instance_metrics_looked_up(rpc_metrics_instances(call->server->rpc_metrics), call->instance,
+                               call->series, hits, misses);
 }
 
 void call_ref(struct call *call)

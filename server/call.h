@@ -153,6 +153,9 @@ const struct access_caller *call_caller(const struct call *call); /* who it is *
 struct bytes call_tool_name(struct call *call);
 struct bytes call_tool_version(struct call *call); /* tool_details.tool_version, likewise */
 
+/* Counts what the call has looked for in the series of its instance. With the turn, before it is answered. */
+void call_count_lookups(struct call *call, uint64_t hits, uint64_t misses);
+
 void call_ref(struct call *call);
 void call_unref(struct call *call);
 

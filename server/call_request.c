@@ -14,6 +14,8 @@
 #include "server/access.h"
 #include "server/call.h"
 #include "server/call_private.h"
+#include "server/instance_metrics.h"
+#include "server/rpc_metrics.h"
 #include "server/server.h"
 
 const char *call_peer(struct call *call)
@@ -135,8 +137,13 @@ bool call_check_instance(struct call *call, struct bytes instance, struct status
     enum { SHOWN_BYTES_MAX = 100 };
     if (!instance_name_check(instance, status))
         return false;
-    if (config_serves_instance(call_server(call)->config, instance))
-        return access_check(call_caller(call), call_method(call)->role, instance, status);
+    if (config_serves_instance(call_server(call)->config, instance)) {
+        const bool may = access_check(call_caller(call), call_method(call)->role, instance, status);
+        call_set_instance(
+            call, instance_metrics_find(rpc_metrics_instances(call_server(call)->rpc_metrics),
+                                        instance, may ? INSTANCE_ADD : INSTANCE_FIND));
+        return may;
+    }
     const size_t shown = bytes_utf8_prefix(bytes_of(
         instance.data, instance.length < SHOWN_BYTES_MAX ? instance.length : SHOWN_BYTES_MAX));
     return status_fail(status, STATUS_INVALID_ARGUMENT,

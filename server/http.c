@@ -16,6 +16,7 @@
 #include "server/health.h"
 #include "server/http_cache.h"
 #include "server/http_tls.h"
+#include "server/instance_metrics.h"
 #include "server/rpc_metrics.h"
 
 enum {
@@ -376,6 +377,8 @@ static struct http_request *request_new(struct http *http,
     made->http = http;
     made->connection = connection;
     made->method = method_of(method);
+    made->arrived_ns = clock_monotonic_ns(clock_real());
+    made->series = INSTANCE_METRICS_NONE;
     made->url = strdup(url);
     put_peer(connection, made->peer);
     if (made->url == NULL) {
@@ -405,9 +408,44 @@ static void completed(void *argument,
     *state = NULL;
 }
 
+static enum rpc_metrics_http series_method(const struct http_request *request)
+{
+    static const enum rpc_metrics_http methods[][3] = {
+        [HTTP_PLACE_CAS] = {RPC_METRICS_HTTP_GET_CAS, RPC_METRICS_HTTP_HEAD_CAS,
+                            RPC_METRICS_HTTP_PUT_CAS},
+        [HTTP_PLACE_AC] = {RPC_METRICS_HTTP_GET_AC, RPC_METRICS_HTTP_HEAD_AC,
+                           RPC_METRICS_HTTP_PUT_AC},
+        [HTTP_PLACE_KEY] = {RPC_METRICS_HTTP_GET_KEY, RPC_METRICS_HTTP_HEAD_KEY,
+                            RPC_METRICS_HTTP_PUT_KEY}};
+    _Static_assert(HTTP_GET == 0 && HTTP_HEAD == 1 && HTTP_PUT == 2, "they are the columns");
+    const bool has_series = request->place >= HTTP_PLACE_CAS && request->place <= HTTP_PLACE_KEY;
+    return has_series && request->method <= HTTP_PUT ? methods[request->place][request->method]
+                                                     : RPC_METRICS_HTTP_OTHER;
+}
+
+/* In the series of its instance. */
+static void count_ended(struct http_request *request)
+{
+    struct rpc_metrics *const metrics = request->http->config.rpc_metrics;
+    if (request->series == INSTANCE_METRICS_NONE)
+        return;
+    struct instance_metrics *const instances = rpc_metrics_instances(metrics);
+    const size_t method = rpc_metrics_http_method(metrics, series_method(request));
+    const struct instance_request ended = {.code = request->code,
+                                           .duration_ns = clock_monotonic_ns(clock_real()) -
+                                                          request->arrived_ns,
+                                           .received_bytes = request->received_bytes,
+                                           .sent_bytes = request->sent_bytes};
+    instance_metrics_ended(instances, request->series, method, &ended);
+    if (request->method == HTTP_GET || request->method == HTTP_HEAD)
+        instance_metrics_looked_up(instances, request->series, method, request->code == STATUS_OK,
+                                   request->code == STATUS_NOT_FOUND);
+}
+
 static void request_free(struct http_request *request)
 {
     struct http *const http = request->http;
+    count_ended(request);
     lock_acquire(&http->lock);
     if (request->next != NULL)
         request->next->previous = request->previous;
@@ -549,8 +587,12 @@ static enum MHD_Result identified(struct http_request *request,
         ok = access_check_somewhere(&request->caller, ROLE_ANY, &why);
     else if (ok && request->place == HTTP_PLACE_NONE)
         ok = status_fail(&why, STATUS_NOT_FOUND, "not found");
-    else if (ok)
+    else if (ok) {
         ok = access_check(&request->caller, http_cache_role(request), request->instance, &why);
+        request->series =
+            instance_metrics_find(rpc_metrics_instances(request->http->config.rpc_metrics),
+                                  request->instance, ok ? INSTANCE_ADD : INSTANCE_FIND);
+    }
     if (!ok) {
         const bool limited = answer == ACCESS_NO && why.code == STATUS_RESOURCE_EXHAUSTED;
         fail_with(request, limited ? MHD_HTTP_TOO_MANY_REQUESTS : 0, &why);
@@ -602,6 +644,33 @@ static unsigned int code_of(enum status_code code)
     }
 }
 
+/* The way back. */
+static enum status_code status_of(unsigned int code)
+{
+    switch (code) {
+    case MHD_HTTP_BAD_REQUEST:
+        return STATUS_INVALID_ARGUMENT;
+    case MHD_HTTP_UNAUTHORIZED:
+        return STATUS_UNAUTHENTICATED;
+    case MHD_HTTP_FORBIDDEN:
+        return STATUS_PERMISSION_DENIED;
+    case MHD_HTTP_NOT_FOUND:
+        return STATUS_NOT_FOUND;
+    case MHD_HTTP_METHOD_NOT_ALLOWED:
+        return STATUS_UNIMPLEMENTED;
+    case MHD_HTTP_CONTENT_TOO_LARGE:
+    case MHD_HTTP_RANGE_NOT_SATISFIABLE:
+        return STATUS_OUT_OF_RANGE;
+    case MHD_HTTP_TOO_MANY_REQUESTS:
+    case MHD_HTTP_INSUFFICIENT_STORAGE:
+        return STATUS_RESOURCE_EXHAUSTED;
+    case MHD_HTTP_SERVICE_UNAVAILABLE:
+        return STATUS_UNAVAILABLE;
+    default:
+        return code < 400 ? STATUS_OK : STATUS_INTERNAL;
+    }
+}
+
 static void count(struct http_request *request, unsigned int code)
 {
     struct metrics *const metrics = request->http->config.metrics;
@@ -623,7 +692,9 @@ enum MHD_Result http_reply(struct http_request *request,
 {
     if (response == NULL)
         return MHD_NO; /* closes the connection */
+    request->code = status_of(code);
     count(request, code);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     enum MHD_Result result = MHD_queue_response(request->connection, code, response);
     MHD_destroy_response(response);
     return result;
@@ -737,6 +808,10 @@ static enum MHD_Result answer_ready(struct http_request *request)
 
 static enum MHD_Result answer_metrics(struct http_request *request)
 {
+    static const char open_type[] = "application/openmetrics-text";
+    const struct bytes accepted = http_header(request, MHD_HTTP_HEADER_ACCEPT);
+    const bool open =
+        memmem(accepted.data, accepted.length, open_type, sizeof(open_type) - 1) != NULL;
     struct metrics_text text = {0};
     metrics_render(request->http->config.metrics, &text);
     rpc_metrics_render(request->http->config.rpc_metrics, &text);
@@ -744,6 +819,8 @@ static enum MHD_Result answer_metrics(struct http_request *request)
     if (request->http->render != NULL)
         request->http->render(request->http->render_argument, &text);
     lock_release(&request->http->lock);
+    if (open)
+        metrics_text_to_open(&text);
     if (text.failed || text.data == NULL) {
         metrics_text_free(&text);
         return http_reply_text(request, MHD_HTTP_SERVICE_UNAVAILABLE, "no memory\n");
@@ -754,7 +831,8 @@ static enum MHD_Result answer_metrics(struct http_request *request)
         metrics_text_free(&text);
     else
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
-                                "text/plain; version=0.0.4; charset=utf-8");
+                                open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                     : "text/plain; version=0.0.4; charset=utf-8");
     return http_reply(request, MHD_HTTP_OK, response);
 }
 

@@ -169,6 +169,7 @@ enum MHD_Result http_cache_body(struct http_request *request, const char *data, 
         break;
     case HTTP_GO_ON:
         metrics_add(http_server(request)->metrics, METRIC_HTTP_RECEIVED, (int64_t)*length);
+        request->received_bytes += *length;
         break;
     }
     *length = 0;
@@ -224,7 +225,8 @@ static enum MHD_Result fail(struct http_request *request,
 
 /* A blob on its way out; the library's response owns it. */
 struct outgoing {
-    struct server *server; /* borrowed */
+    struct server *server;        /* borrowed */
+    struct http_request *request; /* borrowed; there as long as something is sent */
     struct blob_reader *reader;
     struct digest digest;
     uint64_t first, end; /* of the blob */
@@ -337,6 +339,7 @@ static enum MHD_Result answer_blob(struct http_request *request, const struct di
     if (outgoing == NULL)
         return MHD_NO;
     *outgoing = (struct outgoing){.server = server,
+                                  .request = request,
                                   .digest = digest,
                                   .first = first,
                                   .end = size == 0 ? 0 : last + 1,
@@ -378,8 +381,10 @@ static ssize_t give(void *argument, uint64_t position, char *to, size_t max)
     struct outgoing *const outgoing = argument;
     const ssize_t given = outgoing->compressed ? give_frames(outgoing, position, to, max)
                                                : give_plain(outgoing, position, to, max);
-    if (given > 0)
+    if (given > 0) {
         metrics_add(outgoing->server->metrics, METRIC_HTTP_SENT, given);
+        outgoing->request->sent_bytes += (uint64_t)given;
+    }
     return given;
 }
 
@@ -598,6 +603,7 @@ static enum MHD_Result answer_value(struct http_request *request)
         value->memory = NULL;
     metrics_add(http_server(request)->metrics, METRIC_HTTP_SENT,
                 request->method == HTTP_GET ? (int64_t)length : 0);
+    request->sent_bytes += request->method == HTTP_GET ? length : 0;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/octet-stream");
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCEPT_RANGES, "bytes");
     if (range != HTTP_RANGE_PART)

@@ -73,6 +73,11 @@ struct http_request {
     struct http_value value;
     struct http_put put;
 
+    int64_t arrived_ns;
+    size_t series;                       /* of its instance in server/instance_metrics.h */
+    enum status_code code;               /* what it was answered with, as gRPC has it */
+    uint64_t received_bytes, sent_bytes; /* of bodies */
+
     struct http_request *next, *previous; /* http.c's */
 
     struct lock lock;

@@ -35,6 +35,7 @@ struct answer {
     struct digests_request request;
     struct digest *digests; /* in the arena */
 
+    uint64_t hits, misses;
     size_t response_bytes;
     size_t reserve_bytes; /* of the entries still to come: each at least an error without text */
 
@@ -138,6 +139,7 @@ static void answer_or_ask(struct call *call, struct batch_state *state)
      * The slices are the reply's; their array may go only once it has them, and the call may be
      * over by then.
      */
+    call_count_lookups(call, answer.hits, answer.misses);
     grpc_slice *const slices = answer.slices;
     const size_t count = answer.slice_count;
     answer.slices = NULL;
@@ -261,7 +263,10 @@ static void put_entry(struct answer *answer, size_t index)
         ASSERT(!valid);
         put_error(answer, wire, &status);
     } else if (!put_blob(answer, digest, &status)) {
+        answer->misses += status.code == STATUS_NOT_FOUND;
         put_error(answer, wire, &status);
+    } else {
+        answer->hits++;
     }
 }
 

@@ -69,6 +69,7 @@ static void answer_or_ask(struct call *call, void *state)
     if ((lookup->memory != NULL || find(call, lookup, &status)) && check(call, lookup, &status) &&
         put_inline(call, lookup, &answer, &status)) {
         metrics_add(call_server(call)->metrics, METRIC_ACTION_HITS, 1);
+        call_count_lookups(call, 1, 0);
         reply(call, lookup, &answer);
         return;
     }
@@ -138,6 +139,8 @@ static bool some_came(struct call *call, const struct lookup *lookup)
 
 static void count_failure(struct call *call, const struct lookup *lookup)
 {
+    if (lookup->memory == NULL || !lookup->completeness.complete)
+        call_count_lookups(call, 0, 1);
     if (lookup->memory == NULL)
         metrics_add(call_server(call)->metrics, METRIC_ACTION_MISSES, 1);
     else if (!lookup->completeness.complete)

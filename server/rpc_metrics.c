@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "server/call.h"
+#include "server/instance_metrics.h"
 
 enum { CODES = STATUS_UNAUTHENTICATED + 1, LABELS_BYTES_MAX = 256 };
 
@@ -19,10 +20,19 @@ struct series {
 };
 
 struct rpc_metrics {
+    struct instance_metrics *instances; /* owned */
     size_t count;
     struct series series[];
 };
 
+static const char *const http_names[RPC_METRICS_HTTP_COUNT] = {
+    [RPC_METRICS_HTTP_GET_CAS] = "HTTP GET cas", [RPC_METRICS_HTTP_HEAD_CAS] = "HTTP HEAD cas",
+    [RPC_METRICS_HTTP_PUT_CAS] = "HTTP PUT cas", [RPC_METRICS_HTTP_GET_AC] = "HTTP GET ac",
+    [RPC_METRICS_HTTP_HEAD_AC] = "HTTP HEAD ac", [RPC_METRICS_HTTP_PUT_AC] = "HTTP PUT ac",
+    [RPC_METRICS_HTTP_GET_KEY] = "HTTP GET key", [RPC_METRICS_HTTP_HEAD_KEY] = "HTTP HEAD key",
+    [RPC_METRICS_HTTP_PUT_KEY] = "HTTP PUT key", [RPC_METRICS_HTTP_OTHER] = "HTTP other"};
+
+static bool make_instances(struct rpc_metrics *metrics, struct status *status);
 static void render_ended(struct rpc_metrics *metrics, struct metrics_text *text);
 static void render_seconds(struct rpc_metrics *metrics, struct metrics_text *text);
 static void render_bytes(struct rpc_metrics *metrics, struct metrics_text *text);
@@ -42,12 +52,44 @@ bool rpc_metrics_new(const struct method *const *methods,
         made->series[i].name = methods[i]->path + 1;
     }
     made->series[count].name = "other";
+    if (!make_instances(made, status)) {
+        free(made);
+        return false;
+    }
     *metrics = made;
     return true;
 }
 
+static bool make_instances(struct rpc_metrics *metrics, struct status *status)
+{
+    const size_t count = metrics->count + RPC_METRICS_HTTP_COUNT;
+    const char **const names = calloc(count, sizeof(*names));
+    if (names == NULL)
+        return status_fail_errno(status, ENOMEM, "metrics of the methods");
+    for (size_t i = 0; i < metrics->count; i++)
+        names[i] = metrics->series[i].name;
+    for (size_t i = 0; i < RPC_METRICS_HTTP_COUNT; i++)
+        names[metrics->count + i] = http_names[i];
+    const bool ok = instance_metrics_new(names, count, &metrics->instances, status);
+    free(names);
+    return ok;
+}
+
+struct instance_metrics *rpc_metrics_instances(struct rpc_metrics *metrics)
+{
+    return metrics->instances;
+}
+
+size_t rpc_metrics_http_method(const struct rpc_metrics *metrics, enum rpc_metrics_http method)
+{
+    return metrics->count + method;
+}
+
 void rpc_metrics_free(struct rpc_metrics *metrics)
 {
+    if (metrics == NULL)
+        return;
+    instance_metrics_free(metrics->instances);
     free(metrics);
 }
 
@@ -87,6 +129,7 @@ void rpc_metrics_render(struct rpc_metrics *metrics, struct metrics_text *text)
     render_ended(metrics, text);
     render_seconds(metrics, text);
     render_bytes(metrics, text);
+    instance_metrics_render(metrics->instances, text);
 }
 
 static void render_ended(struct rpc_metrics *metrics, struct metrics_text *text)

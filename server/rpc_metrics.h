@@ -5,6 +5,9 @@
  *   varve_rpc_seconds{method}            histogram, from arrival to the last byte of the answer
  *   varve_rpc_bytes_total{method,direction="received"|"sent"}   bytes of messages
  * All methods that are not served share one label, "other".
+ *
+ * It owns the series per instance, too (server/instance_metrics.h): method i of those is series i of these, and those of HTTP
+ * follow.
  */
 #ifndef VARVE_SERVER_RPC_METRICS_H
 #define VARVE_SERVER_RPC_METRICS_H
@@ -12,8 +15,24 @@
 #include "base/metrics.h"
 #include "base/status.h"
 
+struct instance_metrics;
 struct method;
 struct rpc_metrics;
+
+/* The cache over HTTP, as methods of server/instance_metrics.h. */
+enum rpc_metrics_http {
+    RPC_METRICS_HTTP_GET_CAS,
+    RPC_METRICS_HTTP_HEAD_CAS,
+    RPC_METRICS_HTTP_PUT_CAS,
+    RPC_METRICS_HTTP_GET_AC,
+    RPC_METRICS_HTTP_HEAD_AC,
+    RPC_METRICS_HTTP_PUT_AC,
+    RPC_METRICS_HTTP_GET_KEY,
+    RPC_METRICS_HTTP_HEAD_KEY,
+    RPC_METRICS_HTTP_PUT_KEY,
+    RPC_METRICS_HTTP_OTHER,
+    RPC_METRICS_HTTP_COUNT
+};
 
 /* methods outlive it. Series i is methods[i]'s, series count is that of the unknown. */
 MUST_CHECK bool rpc_metrics_new(const struct method *const *methods,
@@ -29,6 +48,8 @@ void rpc_metrics_ended(struct rpc_metrics *metrics,
                        int64_t duration_ns);
 void rpc_metrics_received(struct rpc_metrics *metrics, size_t series, size_t bytes);
 void rpc_metrics_sent(struct rpc_metrics *metrics, size_t series, size_t bytes);
+struct instance_metrics *rpc_metrics_instances(struct rpc_metrics *metrics); /* borrowed */
+size_t rpc_metrics_http_method(const struct rpc_metrics *metrics, enum rpc_metrics_http method);
 uint64_t rpc_metrics_count(struct rpc_metrics *metrics, size_t series, enum status_code code);
 
 void rpc_metrics_render(struct rpc_metrics *metrics, struct metrics_text *text);

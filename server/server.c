@@ -113,6 +113,8 @@ bool server_start(const struct config *config, struct server **server, struct st
     made->methods = server_methods;
     made->methods_count = server_methods_count;
     made->started_ns = clock_monotonic_ns(made->clock);
+    metrics_set(made->metrics, METRIC_BUFFERS_MAX, (int64_t)config->buffers);
+    metrics_set(made->metrics, METRIC_BUDGET_MAX, (int64_t)config->request_memory_bytes);
     metrics_set(made->metrics, METRIC_START_TIME, clock_wall_ns(made->clock) / NS_PER_S);
     const struct notify_environment environment = notify_environment();
     notify_init(&private->notify, &environment);

@@ -161,9 +161,9 @@ START_TEST(a_histogram_without_labels_has_only_le)
     histogram_observe(&histogram, 3 * NS_PER_S);
     histogram_observe(&histogram, 100 * NS_PER_S);
     histogram_render(&histogram, "f_seconds", "", &text);
-    ck_assert_double_eq(value_of(text.data, "f_seconds_bucket{le=\"0.00005\"}"), 1);
-    ck_assert_double_eq(value_of(text.data, "f_seconds_bucket{le=\"5\"}"), 2);
-    ck_assert_double_eq(value_of(text.data, "f_seconds_bucket{le=\"10\"}"), 2);
+    ck_assert_double_eq(value_of(text.data, "f_seconds_bucket{le=\"5e-05\"}"), 1);
+    ck_assert_double_eq(value_of(text.data, "f_seconds_bucket{le=\"5.0\"}"), 2);
+    ck_assert_double_eq(value_of(text.data, "f_seconds_bucket{le=\"10.0\"}"), 2);
     ck_assert_double_eq(value_of(text.data, "f_seconds_bucket{le=\"+Inf\"}"), 3);
     ck_assert_double_eq(value_of(text.data, "\nf_seconds_count"), 3);
     ck_assert_double_eq(value_of(text.data, "\nf_seconds_sum"), 103);
@@ -205,6 +205,29 @@ START_TEST(text_grows_as_it_must)
 }
 END_TEST
 
+START_TEST(open_metrics_names_families_of_counters_without_total_and_ends_with_eof)
+{
+    static const char eof[] = "\n# EOF\n";
+    struct metrics metrics = {0};
+    struct metrics_text text = {0};
+    metrics_render(&metrics, &text);
+    metrics_text_to_open(&text);
+    ck_assert_ptr_nonnull(text.data);
+    ck_assert_uint_eq(strlen(text.data), text.length);
+    ck_assert_ptr_nonnull(strstr(text.data, "\n# TYPE varve_segment_syncs counter\n"
+                                            "varve_segment_syncs_total{lane=\"small\"} 0\n"));
+    ck_assert_ptr_nonnull(strstr(text.data, "# HELP varve_segment_syncs Syncs of segment files"));
+    ck_assert_ptr_nonnull(strstr(text.data, "\n# TYPE varve_segments gauge\nvarve_segments 0\n"));
+    ck_assert_str_eq(text.data + text.length - strlen(eof), eof);
+    for (const char *line = text.data; line != NULL; line = strchr(line + 1, '\n'))
+        if (strncmp(line, "\n# ", 3) == 0 && strncmp(line, eof, 6) != 0) {
+            const size_t name = strcspn(line + 8, " ");
+            ck_assert(name < 6 || strncmp(line + 8 + name - 6, "_total", 6) != 0);
+        }
+    metrics_text_free(&text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("metrics");
@@ -212,6 +235,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, every_series_is_there_from_the_start_with_zero);
     tcase_add_test(tests, families_stand_together_after_one_help_and_one_type);
+    tcase_add_test(tests, open_metrics_names_families_of_counters_without_total_and_ends_with_eof);
     tcase_add_test(tests, values_are_added_set_and_shown);
     tcase_add_test(tests, an_observation_is_in_every_bucket_from_its_own_on);
     tcase_add_test(tests, a_histogram_without_labels_has_only_le);
