@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/log_json.h"
 #include "base/log_recent.h"
 
 /* PIPE_BUF: up to this length lines of several threads and processes never mix in a pipe. */
@@ -24,9 +25,11 @@ static const char *const level_names[] = {
 };
 
 static _Atomic enum log_level least_level = LOG_LEVEL_INFO;
+static _Atomic enum log_format line_format = LOG_FORMAT_LOGFMT;
 
 static size_t format_head(char line[LINE_BYTES_MAX], enum log_level level, const char *event);
 static size_t end_line(char line[LINE_BYTES_MAX], size_t pairs_at, size_t length);
+static void write_json(const char *line, size_t length);
 static void write_line(const char *line, size_t length);
 static size_t quoted_character(const char *text, char escaped[8], size_t *escaped_length);
 
@@ -34,6 +37,11 @@ void log_set_level(enum log_level level)
 {
     ASSERT((size_t)level < ARRAY_LENGTH(level_names));
     atomic_store_explicit(&least_level, level, memory_order_relaxed);
+}
+
+void log_set_format(enum log_format format)
+{
+    atomic_store_explicit(&line_format, format, memory_order_relaxed);
 }
 
 bool log_level_parse(const char *name, enum log_level *level)
@@ -66,7 +74,10 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     length = end_line(line, pairs_at, length);
     if (level >= LOG_LEVEL_WARN)
         log_recent_keep(line, length - 1);
-    write_line(line, length);
+    if (atomic_load_explicit(&line_format, memory_order_relaxed) == LOG_FORMAT_JSON)
+        write_json(line, length);
+    else
+        write_line(line, length);
     errno = saved_errno;
 }
 
@@ -106,6 +117,13 @@ static size_t end_line(char line[LINE_BYTES_MAX], size_t pairs_at, size_t length
     }
     line[length++] = '\n';
     return length;
+}
+
+/* line: with its newline. */
+static void write_json(const char *line, size_t length)
+{
+    char json[LINE_BYTES_MAX];
+    write_line(json, log_json_line(bytes_of(line, length - 1), json, sizeof(json)));
 }
 
 static void write_line(const char *line, size_t length)

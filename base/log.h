@@ -11,6 +11,10 @@
 
 #include "base/compiler.h"
 
+/* As above, or a JSON object a line (base/log_json.h). Process-wide, atomic; logfmt at start. */
+enum log_format { LOG_FORMAT_LOGFMT, LOG_FORMAT_JSON };
+void log_set_format(enum log_format format);
+
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 
 /* Lines below it are dropped. Process-wide, atomic; info at start. */

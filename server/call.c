@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <grpc/byte_buffer.h>
+#include <grpc/support/alloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@
 #include "server/front.h"
 #include "server/instance_metrics.h"
 #include "server/rpc_metrics.h"
+#include "server/slow_calls.h"
 #include "server/server.h"
 #include "server/workers.h"
 
@@ -89,6 +91,11 @@ struct call {
     bool waiting;            /* guarded by lock: for the budget */
     bool body_over;          /* guarded by lock */
     bool close_over;         /* guarded by lock */
+    /* Where the time goes, if slow calls are logged; guarded by lock. */
+    int64_t entered_ns; /* the present state */
+    int64_t spent_ns[CALL_STATE_COUNT];
+    int64_t budget_since_ns, budget_ns;
+    int64_t commit_since_ns, commit_ns; /* since: 0 when it is not there */
     continuation *next; /* guarded by lock: what the worker, or whoever wakes it, goes on with */
 
     /* Of whoever has the turn; of a batch while it is in flight. */
@@ -99,7 +106,8 @@ struct call {
     struct budget_waiter waiter;
     struct client_wait client_wait;
     enum budget_half held_half;
-    size_t held_bytes; /* of the budget */
+    size_t held_bytes;                                /* of the budget */
+    char instance_text[SLOW_CALL_INSTANCE_BYTES_MAX]; /* for the log of slow calls; cut */
     struct access_caller caller;
     struct call_credentials credentials; /* while the question is asked */
     struct access_question question;
@@ -182,6 +190,7 @@ void call_begin(struct front *front,
     call->grpc = arrival->grpc;
     call->metadata = arrival->metadata;
     call->arrived_ns = clock_monotonic_ns(server->clock);
+    call->entered_ns = call->arrived_ns;
     call->deadline_ns = deadline_of(arrival->deadline);
     call->status_text = grpc_empty_slice();
     call->details = grpc_empty_slice();
@@ -286,6 +295,11 @@ static void enter_locked(struct call *call, enum call_state to)
 {
     lock_assert_held(&call->lock);
     ASSERT(transitions[call->machine][to]);
+    if (call->server->slow_calls != NULL) {
+        const int64_t now_ns = clock_monotonic_ns(call->server->clock);
+        call->spent_ns[call->machine] += now_ns - call->entered_ns;
+        call->entered_ns = now_ns;
+    }
     call->machine = to;
 }
 
@@ -303,6 +317,8 @@ static void ask_for_budget(struct call *call, enum budget_half half)
         call->held_half = half;
         granted = budget_take(call->server->budget, half, &call->waiter);
         call->waiting = !granted;
+        if (!granted && call->server->slow_calls != NULL)
+            call->budget_since_ns = clock_monotonic_ns(call->server->clock);
     }
     lock_release(&call->lock);
     if (gone)
@@ -320,6 +336,12 @@ static void start_receive(struct call *call)
 {
     lock_acquire(&call->lock);
     call->waiting = false;
+    if (call->budget_since_ns != 0) {
+        const int64_t waited_ns = clock_monotonic_ns(call->server->clock) - call->budget_since_ns;
+        call->budget_since_ns = 0;
+        call->budget_ns += waited_ns;
+        call->spent_ns[call->machine] -= waited_ns;
+    }
     call->held_bytes = budget_reservation(call->server->budget);
     if (call->machine == CALL_ARRIVED)
         enter_locked(call, CALL_RECEIVING);
@@ -510,8 +532,21 @@ void call_resume(struct call *call, continuation *next)
 {
     lock_acquire(&call->lock);
     ASSERT(call->machine == CALL_HANDLING);
+    if (call->commit_since_ns != 0) {
+        call->commit_ns += clock_monotonic_ns(call->server->clock) - call->commit_since_ns;
+        call->commit_since_ns = 0;
+    }
     call->next = next;
     submit(call);
+    lock_release(&call->lock);
+}
+
+void call_commit_begins(struct call *call)
+{
+    if (call->server->slow_calls == NULL)
+        return;
+    lock_acquire(&call->lock);
+    call->commit_since_ns = clock_monotonic_ns(call->server->clock);
     lock_release(&call->lock);
 }
 
@@ -814,6 +849,7 @@ static void let_go_of_state(struct call *call)
 
 /* ---- the end */
 
+static void note_if_slow(struct call *call, int64_t now_ns);
 static void free_state(struct call *call, void *state);
 static void body_over(struct call *call);
 
@@ -831,6 +867,7 @@ static void end_body(struct call *call)
                                              .sent_bytes = call->sent_bytes};
     instance_metrics_ended(rpc_metrics_instances(call->server->rpc_metrics), call->instance,
                            call->series, &request);
+    note_if_slow(call, now_ns);
     release_message(call);
     if (call->sending != NULL)
         grpc_byte_buffer_destroy(call->sending);
@@ -846,6 +883,44 @@ static void end_body(struct call *call)
         submit(call);
         lock_release(&call->lock);
     }
+}
+
+static void note_if_slow(struct call *call, int64_t now_ns)
+{
+    struct slow_calls *const slow_calls = call->server->slow_calls;
+    if (slow_calls == NULL || call->method->waits ||
+        now_ns - call->arrived_ns < slow_calls->threshold_ns)
+        return;
+    char *const peer = grpc_call_get_peer(call->grpc);
+    struct slow_call slow = {
+        .method = call->method->path[0] != '\0' ? call->method->path : "other",
+        .instance = call->instance_text,
+        .user = access_caller_name(&call->caller),
+        .peer = peer != NULL ? peer : "unknown",
+        .code = call->code,
+        .duration_ns = now_ns - call->arrived_ns,
+        .received_bytes = call->received_bytes,
+        .sent_bytes = call->sent_bytes,
+    };
+    lock_acquire(&call->lock);
+    /* The last state is that in which the client takes the answer. */
+    slow.client_ns =
+        call->spent_ns[CALL_RECEIVING] + call->spent_ns[CALL_SENDING] + now_ns - call->entered_ns;
+    slow.budget_ns = call->budget_ns;
+    slow.commit_ns = call->commit_ns;
+    lock_release(&call->lock);
+    slow_calls_note(slow_calls, &slow, now_ns);
+    gpr_free(peer);
+}
+
+void call_note_instance(struct call *call, struct bytes instance)
+{
+    const size_t room = sizeof(call->instance_text) - 1;
+    size_t length = instance.length < room ? instance.length : room;
+    length = bytes_utf8_prefix(bytes_of(instance.data, length));
+    if (length > 0)
+        memcpy(call->instance_text, instance.data, length);
+    call->instance_text[length] = '\0';
 }
 
 static void free_state(struct call *call, void *state)

@@ -78,6 +78,7 @@ struct method {
     bool has_instance;
     /* on_message answers from memory and never waits: run where it arrived, unless it is large. */
     bool on_poller;
+    bool waits; /* as long as its client wants: such calls are never slow */
     size_t state_bytes;
     void (*on_message)(struct call *call, void *state, const struct message *message);
     /*
@@ -137,6 +138,9 @@ bool call_wake(struct call *call);
 /* Continues with `next` on a worker, with the turn. Any thread. */
 void call_resume(struct call *call, void (*next)(struct call *call, void *state));
 
+/* The turn goes to a commit now: until call_resume() it waits for that. For the log of slow calls alone. */
+void call_commit_begins(struct call *call);
+
 /* ---- what may be asked with the turn */
 
 struct server *call_server(struct call *call);
@@ -189,6 +193,8 @@ grpc_slice slice_of_packed(const struct ProtobufCMessage *message);
 struct buffer;
 grpc_slice slice_of_buffer(struct buffer *buffer, struct bytes data);
 
+/* Notes whose it is, for the log of slow calls. */
+void call_note_instance(struct call *call, struct bytes instance);
 /*
  * Checks the instance name against the configuration, INVALID_ARGUMENT naming it; and that the caller has the method's role in
  * it, as access_check() (server/access.h).

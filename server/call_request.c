@@ -137,6 +137,7 @@ bool call_check_instance(struct call *call, struct bytes instance, struct status
     enum { SHOWN_BYTES_MAX = 100 };
     if (!instance_name_check(instance, status))
         return false;
+    call_note_instance(call, instance);
     if (config_serves_instance(call_server(call)->config, instance)) {
         const bool may = access_check(call_caller(call), call_method(call)->role, instance, status);
         call_set_instance(

@@ -380,6 +380,20 @@ static const struct option options[] = {
      .default_value = "info",
      .choices = "debug|info|warn|error",
      .help = "What is logged."},
+    {.name = "log-format",
+     .operand = "FORMAT",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(log_format),
+     .default_value = "logfmt",
+     .choices = "logfmt|json",
+     .help = "How: lines of key=value, or a JSON object a line."},
+    {.name = "slow-call",
+     .operand = "TIME",
+     .type = OPTION_DURATION,
+     .offset = FIELD(slow_call_ns),
+     .default_value = "10s",
+     .maximum = DAYS(1),
+     .help = "Calls that take longer are logged. 0s: none."},
 };
 enum { OPTIONS = ARRAY_LENGTH(options), ORIGIN_BYTES_MAX = 256, LIST_ITEMS_MAX = 64 };
 
@@ -470,6 +484,7 @@ void config_free(struct config *config)
     free(config->data);
     free(config->http_listen);
     free(config->durability);
+    free(config->log_format);
     free(config->ack_copies_else);
     free(config->access);
     free(config->allow_anonymous);

@@ -67,6 +67,8 @@ struct config {
     int64_t drain_ns;
     int64_t keepalive_ns;
     enum log_level log_level;
+    char *log_format;     /* "logfmt", "json" */
+    int64_t slow_call_ns; /* calls that take longer are logged; 0: none */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_CHECK, CONFIG_HELP, CONFIG_VERSION };

@@ -75,6 +75,7 @@ static int run(const struct config *config, int argc, char **argv)
     struct server *server = NULL;
     struct log_text text;
     log_set_level(config->log_level);
+    log_set_format(strcmp(config->log_format, "json") == 0 ? LOG_FORMAT_JSON : LOG_FORMAT_LOGFMT);
     tune_malloc();
     raise_descriptor_limit();
     if (!failpoints_start(&status) || !server_check_files(config, &status)) {

@@ -427,6 +427,7 @@ static void write_large(struct state *state)
 static void submit(struct call *call, struct state *state)
 {
     zstd_blobs_free(&state->zstd);
+    call_commit_begins(call);
     if (state->small != NULL)
         commit_submit(durability_commit(call_server(call)->durability, LANE_SMALL), state->small);
     /* The state is still ours: this thread's own share is outstanding. */

@@ -292,6 +292,7 @@ const struct method rpc_feed = {
     .path = "/varve.v1.Replication/Feed",
     .kind = METHOD_UNARY,
     .role = ROLE_REPLICATE,
+    .waits = true,
     .state_bytes = sizeof(struct state),
     .on_message = on_message,
     .on_free = on_free,

@@ -229,7 +229,7 @@ static void reflection_half_close(struct call *call, void *state)
 #define REFLECTION(package)                                                                        \
     {                                                                                              \
         .path = "/grpc.reflection." package ".ServerReflection/ServerReflectionInfo",              \
-        .kind = METHOD_BIDI, .role = ROLE_NONE, .on_message = reflection_message,                  \
+        .kind = METHOD_BIDI, .role = ROLE_NONE, .waits = true, .on_message = reflection_message,   \
         .on_half_close = reflection_half_close, .on_sent = reflection_sent                         \
     }
 

@@ -86,6 +86,7 @@ static void claim(struct call *call, void *state_memory)
     if (!flights_begin(server->flights, key, &state->flight, &state->waiter))
         return;
     make_record(call, state);
+    call_commit_begins(call);
     commit_submit(durability_commit(server->durability, LANE_SMALL), &state->commit);
 }
 

@@ -431,6 +431,7 @@ static void submit(struct write_state *write, enum lane lane, struct record *rec
 {
     struct durability *const durability = call_server(write->call)->durability;
     write->request = (struct commit_request){.record = record, .ack.done = commit_done};
+    call_commit_begins(write->call);
     commit_submit(durability_commit(durability, lane), &write->request);
 }
 
@@ -466,6 +467,7 @@ static void was_there(struct write_state *write)
 {
     struct durability *const durability = call_server(write->call)->durability;
     write->request.ack.done = copies_awaited;
+    call_commit_begins(write->call);
     if (!copies_await_blob(durability_copies(durability), &write->name.digest, &write->request.ack))
         answer_early(write);
 }

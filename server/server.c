@@ -33,6 +33,7 @@
 #include "server/peers.h"
 #include "server/repair.h"
 #include "server/rpc_metrics.h"
+#include "server/slow_calls.h"
 #include "server/tls.h"
 #include "server/uploads.h"
 #include "server/workers.h"
@@ -68,6 +69,7 @@ enum thread_kind {
 
 struct server_private {
     struct metrics metrics;
+    struct slow_calls slow_calls;
     struct front *front; /* owned */
     struct http *http;   /* owned; NULL: HTTP is off */
     struct thread_group groups[THREAD_KINDS];
@@ -115,6 +117,10 @@ bool server_start(const struct config *config, struct server **server, struct st
     made->started_ns = clock_monotonic_ns(made->clock);
     metrics_set(made->metrics, METRIC_BUFFERS_MAX, (int64_t)config->buffers);
     metrics_set(made->metrics, METRIC_BUDGET_MAX, (int64_t)config->request_memory_bytes);
+    if (config->slow_call_ns > 0) {
+        slow_calls_init(&private->slow_calls, config->slow_call_ns, made->metrics);
+        made->slow_calls = &private->slow_calls;
+    }
     metrics_set(made->metrics, METRIC_START_TIME, clock_wall_ns(made->clock) / NS_PER_S);
     const struct notify_environment environment = notify_environment();
     notify_init(&private->notify, &environment);

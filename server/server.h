@@ -18,6 +18,7 @@ struct method;
 struct peers;
 struct repair;
 struct rpc_metrics;
+struct slow_calls;
 struct tls;
 struct upload_table;
 struct workers;
@@ -28,8 +29,9 @@ struct server {
     struct clock *clock;         /* borrowed */
     struct metrics *metrics;
     struct rpc_metrics *rpc_metrics;
-    struct access *access; /* NULL: everything is allowed */
-    struct tls *tls;       /* NULL: plaintext */
+    struct slow_calls *slow_calls; /* borrowed from private; NULL: none is logged */
+    struct access *access;         /* NULL: everything is allowed */
+    struct tls *tls;               /* NULL: plaintext */
     struct buffer_pool *buffers;
     struct workers *workers;
     struct budget *budget;

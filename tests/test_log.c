@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proves that an event is one line and one write, in logfmt, whatever text is in it and however many
+ * Proves that an event is one line and one write, in logfmt or JSON, whatever text is in it and however many
  * threads log at once: stderr is a pipe, or a socket that keeps writes apart, and is read back.
  */
 #include <errno.h>
@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/log_json.h"
 #include "base/thread.h"
 #include "tests/support/test_run.h"
 
@@ -245,6 +246,84 @@ START_TEST(quoted_text_is_cut_between_characters)
 }
 END_TEST
 
+/* ---- JSON */
+
+static void turn_to_json(void)
+{
+    log_set_format(LOG_FORMAT_JSON);
+}
+
+START_TEST(an_event_is_one_json_object_a_line)
+{
+    struct log_text into;
+    turn_to_json();
+    log_event(LOG_LEVEL_WARN, "x", "segment=%d digest=%s uid=%016x ratio=%s empty= text=%s", -17,
+              "0012", 0x7, "0.25", log_quote(&into, "a \"b\" \\ c=d\n\t\x01\xc3\xa9\xff"));
+    assert_matches(next_line(), "^\\{\"time\":\"[0-9T:.-]+Z\",\"level\":\"warn\",\"event\":\"x\","
+                                "\"segment\":-17,\"digest\":\"0012\",\"uid\":\"0000000000000007\","
+                                "\"ratio\":0.25,\"empty\":\"\",\"text\":\"a \\\\\"b\\\\\" \\\\\\\\ "
+                                "c=d\\\\n\\\\t\\\\\\\\x01\xc3\xa9\\\\\\\\xff\"\\}$");
+    log_event(LOG_LEVEL_ERROR, "ready", "%s", "");
+    assert_matches(next_line(), "\"level\":\"error\",\"event\":\"ready\"}$");
+    ck_assert_str_eq(next_line(), "");
+}
+END_TEST
+
+START_TEST(numbers_in_json_are_those_that_every_reader_takes)
+{
+    static const struct {
+        const char *pairs, *line;
+    } cases[] = {
+        {"a=0 b=-0 c=10 d=123456789012345", "{\"a\":0,\"b\":-0,\"c\":10,\"d\":123456789012345}\n"},
+        {"a=1234567890123456", "{\"a\":\"1234567890123456\"}\n"},
+        {"a=007 b=1e3 c=.5 d=1. e=1.2.3 f=- g=+1",
+         "{\"a\":\"007\",\"b\":\"1e3\",\"c\":\".5\",\"d\":\"1.\",\"e\":\"1.2.3\",\"f\":\"-\","
+         "\"g\":\"+1\"}\n"},
+        {"a=\"17\" word b=1", "{\"a\":\"17\",\"word\":\"\",\"b\":1}\n"},
+        {"  a=0.5   b=nan ", "{\"a\":0.5,\"b\":\"nan\"}\n"},
+        {"a=\xff\x80z \"=1", "{\"a\":\"\\ufffd\\ufffdz\",\"\\\"\":1}\n"},
+        {"a=\"b\\", "{\"a\":\"b\\\\\",\"cut\":true}\n"},
+        {"a=\"long cut=true", "{\"a\":\"long\",\"cut\":true}\n"},
+        {"", "{}\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+        char line[256];
+        const size_t length =
+            log_json_line(bytes_of_string(cases[i].pairs), line, sizeof(line) - 1);
+        line[length] = '\0';
+        ck_assert_str_eq(line, cases[i].line);
+    }
+}
+END_TEST
+
+/* Whatever its length, it ends as an object: looked at for each length, with text that grows when it is escaped. */
+START_TEST(a_long_event_is_a_whole_json_object_that_says_so)
+{
+    char text[6000];
+    int cut = 0;
+    turn_to_json();
+    for (size_t length = 1; length<sizeof(text); length += length> 1900 && length < 2100 ? 1 : 61) {
+        memset(text, '"', length);
+        text[length] = '\0';
+        log_event(LOG_LEVEL_INFO, "x", "first=1 text=%s last=2", text);
+        const char *const line = next_line();
+        ck_assert_uint_lt(strlen(line), 4096);
+        ck_assert(ends_with(line, ",\"last\":2}") || ends_with(line, ",\"cut\":true}"));
+        ck_assert_ptr_nonnull(strstr(line, "\"first\":1"));
+        cut += ends_with(line, ",\"cut\":true}");
+    }
+    ck_assert_int_gt(cut, 0);
+    for (size_t capacity = 64; capacity < 300; capacity++) {
+        const struct bytes pairs =
+            bytes_of_string("a=1 text=\"\xc3\xa9\xc3\xa9\\n\\n\\\"\" b=22 c=\"three\"");
+        const size_t length = log_json_line(pairs, text, capacity);
+        ck_assert_uint_le(length, capacity);
+        ck_assert_int_eq(memcmp(text + length - 2, "}\n", 2), 0);
+        ck_assert(bytes_is_utf8(bytes_of(text, length)));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("log");
@@ -259,6 +338,9 @@ int main(void)
     tcase_add_test(tests, lines_of_threads_do_not_mix);
     tcase_add_test(tests, quoting_leaves_plain_text_and_escapes_the_rest);
     tcase_add_test(tests, quoted_text_is_cut_between_characters);
+    tcase_add_test(tests, an_event_is_one_json_object_a_line);
+    tcase_add_test(tests, numbers_in_json_are_those_that_every_reader_takes);
+    tcase_add_test(tests, a_long_event_is_a_whole_json_object_that_says_so);
     suite_add_tcase(suite, tests);
     return test_run(suite);
 }

@@ -38,6 +38,10 @@ void front_rig_start(struct front_rig *rig,
     server->clock = clock_real();
     server->metrics = &rig->metrics;
     server->methods = methods;
+    if (limits != NULL && limits->slow_call_ns > 0) {
+        slow_calls_init(&rig->slow_calls, limits->slow_call_ns, &rig->metrics);
+        server->slow_calls = &rig->slow_calls;
+    }
     server->methods_count = count;
     ASSERT(health_new(&server->health, &status));
     ASSERT(rpc_metrics_new(methods, count, &server->rpc_metrics, &status));

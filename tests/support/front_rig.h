@@ -10,6 +10,7 @@
 #include "server/front.h"
 #include "server/rpc_metrics.h"
 #include "server/server.h"
+#include "server/slow_calls.h"
 #include "tests/support/rpc_client.h"
 
 enum { FRONT_RIG_POLLERS = 2, FRONT_RIG_WORKERS = 3 };
@@ -18,6 +19,7 @@ struct front_rig {
     struct server server;
     struct config config;
     struct metrics metrics;
+    struct slow_calls slow_calls;
     struct front *front;
     struct thread pollers[FRONT_RIG_POLLERS];
     struct thread workers[FRONT_RIG_WORKERS];
@@ -27,6 +29,7 @@ struct front_rig {
 struct front_rig_limits {
     uint64_t request_memory_bytes; /* 0: 256 MiB */
     uint64_t max_calls;            /* 0: 4096 */
+    int64_t slow_call_ns;          /* 0: none is logged */
 };
 
 void front_rig_start(struct front_rig *rig,
