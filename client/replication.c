@@ -101,7 +101,9 @@ static bool decode_flat(struct bytes flat,
                                          [4] = &page->durable_seq,
                                          [5] = &page->oldest_seq,
                                          [6] = &page->behind_bytes};
-            if (field.number < ARRAY_LENGTH(numbers) && numbers[field.number] != NULL)
+            if (field.number == 7)
+                page->write_time_ns = (int64_t)field.value;
+            else if (field.number < ARRAY_LENGTH(numbers) && numbers[field.number] != NULL)
                 *numbers[field.number] = field.value;
         }
     }

@@ -54,6 +54,7 @@ struct feed_record {
 
 struct feed_page {
     uint64_t node_uid, next_after_seq, durable_seq, oldest_seq, behind_bytes;
+    int64_t write_time_ns; /* 0: not told */
     size_t count;
     struct feed_record *records; /* owned */
     uint8_t *memory;             /* owned: of the message */

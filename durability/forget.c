@@ -8,10 +8,10 @@
 #include "base/log.h"
 #include "store/find.h"
 #include "store/forget_record.h"
+#include "store/write_time.h"
 
 static void log_forget(const struct forget *forget);
 static void submit(struct store *store, struct commit *small_lane, const struct forget *forget);
-static int64_t next_time(struct store *store);
 static void forgotten(struct ack *ack, const struct status *result);
 static void log_not_written(const struct digest *digest, const char *reason);
 
@@ -72,7 +72,7 @@ void forgetting_fill(struct forgetting *forgetting,
         .place = forget->place,
         .kind = forget->kind,
         .reason = forget->reason,
-        .wall_ns = forget->wall_ns != 0 ? forget->wall_ns : next_time(store),
+        .wall_ns = forget->wall_ns != 0 ? forget->wall_ns : write_time_next(store),
         .origin_uid = forget->origin_uid != 0 ? forget->origin_uid : store->node_uid,
     };
     forget_record_fixed_put(&forgetting->payload, &fields);
@@ -93,18 +93,6 @@ void forgetting_fill(struct forgetting *forgetting,
         .forget = forget->place,
         .forget_kind = forget->kind,
     };
-}
-
-/* No two of one node have the same time: others tell them apart by it. */
-static int64_t next_time(struct store *store)
-{
-    lock_acquire(&store->forget_lock);
-    int64_t wall_ns = clock_wall_ns(store->clock);
-    if (wall_ns <= store->last_forget_wall_ns)
-        wall_ns = store->last_forget_wall_ns + 1;
-    store->last_forget_wall_ns = wall_ns;
-    lock_release(&store->forget_lock);
-    return wall_ns;
 }
 
 static void forgotten(struct ack *ack, const struct status *result)

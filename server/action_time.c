@@ -4,20 +4,19 @@
 #include <stdlib.h>
 
 #include "store/blob_reader.h"
+#include "store/write_time.h"
 
 int64_t action_time_of_writing(struct store *store,
                                const struct digest *action,
                                struct bytes instance)
 {
-    const int64_t now_ns = clock_wall_ns(store->clock);
     uint8_t *memory = NULL;
     struct action_record before;
     struct place place;
     struct status ignored;
-    if (!action_read(store, action, instance, &memory, &before, &place, &ignored) || memory == NULL)
-        return now_ns; /* there is none, or none that can be read */
-    const int64_t later_ns =
-        before.written_wall_ns < INT64_MAX ? before.written_wall_ns + 1 : INT64_MAX;
+    /* What was written before the start was not heard of since. */
+    if (action_read(store, action, instance, &memory, &before, &place, &ignored) && memory != NULL)
+        write_time_heard(store, before.written_wall_ns);
     free(memory);
-    return now_ns > later_ns ? now_ns : later_ns;
+    return write_time_next(store);
 }

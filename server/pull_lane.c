@@ -6,6 +6,7 @@
 #include "client/batch.h"
 #include "server/puller_private.h"
 #include "store/find.h"
+#include "store/write_time.h"
 
 /*
  * Pages that are being fetched or become durable; while there are fewer the next is asked for. Large blobs take long, and how far
@@ -14,6 +15,8 @@
 enum { PAGES_MAX = 3, SMALL_PAGE_RECORDS = 8192, LARGE_PAGE_RECORDS = 64 };
 /* Below the time that a call may take. */
 enum { WAIT_MS = 15000 };
+/* Clocks that are further apart are worth a line. */
+static const int64_t clock_apart_ns = 60 * NS_PER_S;
 
 static size_t page_records(const struct pull_lane *lane);
 static void feed_done(void *argument, const struct status *status, grpc_byte_buffer *reply);
@@ -24,6 +27,7 @@ static const char *impossible(const struct pull_lane *lane,
 static const char *impossible_record(const struct pull_lane *lane,
                                      const struct feed_record *record);
 static const char *impossible_text(const struct feed_record *record);
+static void note_times(struct puller *puller, const struct feed_page *page);
 static void note_progress(struct pull_lane *lane, const struct feed_page *page);
 static void start_pages(struct pull_lane *lane);
 
@@ -108,6 +112,7 @@ static void take_page(struct pull_lane *lane, struct feed_page *page)
     }
     const uint64_t after_seq = lane->after_seq;
     note_progress(lane, page);
+    note_times(puller, page);
     struct pull_page *const made = pull_page_new(lane, after_seq, page);
     if (made == NULL) {
         feed_page_free(page);
@@ -143,6 +148,8 @@ static const char *impossible(const struct pull_lane *lane,
             return reason;
     }
     *digest = NULL;
+    if (page->write_time_ns < 0 || page->write_time_ns > WRITE_TIME_MAX_NS)
+        return "a time of writing that cannot be";
     if (page->next_after_seq < seq || page->next_after_seq > page->durable_seq)
         return "a page whose end is not where its records are";
     if (page->count == 0 && page->next_after_seq == lane->after_seq &&
@@ -186,11 +193,27 @@ static const char *impossible_text(const struct feed_record *record)
         record->result.length > LIMIT_ACTION_RESULT_BYTES || !bytes_is_utf8(record->instance))
         return "an action result that is longer than any";
     /* Later ones have to be able to follow. */
-    if (record->written_ns < 0 || record->written_ns > INT64_MAX / 2)
+    if (record->written_ns < 0 || record->written_ns > WRITE_TIME_MAX_NS)
         return "a time of writing that cannot be";
     if (record->kind == FEED_ACTION && record->origin_uid == 0)
         return "an action result that nobody wrote";
     return NULL;
+}
+
+/* What is written here from now on is later than anything that we were told. */
+static void note_times(struct puller *puller, const struct feed_page *page)
+{
+    struct log_text text;
+    const int64_t ahead_ns = page->write_time_ns - write_time_latest(puller->store);
+    write_time_heard(puller->store, page->write_time_ns);
+    for (size_t i = 0; i < page->count; i++)
+        write_time_heard(puller->store, page->records[i].written_ns);
+    if (ahead_ns > clock_apart_ns && !puller->clock_logged) {
+        puller->clock_logged = true;
+        log_event(LOG_LEVEL_WARN, "peer_clock_ahead",
+                  "address=%s uid=%016" PRIx64 " ahead_ms=%" PRId64,
+                  log_quote(&text, puller->config.address), puller->uid, ahead_ns / NS_PER_MS);
+    }
 }
 
 static void note_progress(struct pull_lane *lane, const struct feed_page *page)

@@ -50,7 +50,7 @@ struct puller {
     size_t forgets;         /* likewise */
     struct pull_lane lanes[LANE_COUNT];
     bool failing_logged; /* the failure since it was last heard of */
-    bool is_self_logged, larger_logged, too_large_logged, cursor_logged;
+    bool is_self_logged, larger_logged, too_large_logged, cursor_logged, clock_logged;
     bool refused;
     struct status last_error;
     uint64_t saved_seq[LANE_COUNT];

@@ -14,6 +14,7 @@
 #include "server/feed_waits.h"
 #include "server/methods.h"
 #include "server/server.h"
+#include "store/write_time.h"
 #include "varve/v1/replication.pb-c.h"
 
 typedef Varve__V1__FeedRequest feed_request;
@@ -33,6 +34,7 @@ enum {
     RESPONSE_DURABLE_SEQ = 4,
     RESPONSE_OLDEST_SEQ = 5,
     RESPONSE_BEHIND_BYTES = 6,
+    RESPONSE_WRITE_TIME = 7,
     RECORD_SEQ = 1,
     RECORD_RECORD_KIND = 2,
     RECORD_DIGEST_FUNCTION = 3,
@@ -195,12 +197,15 @@ static void read_log(struct call *call, void *state_memory)
 
 static void reply(struct call *call, const struct feed_batch *batch)
 {
-    const uint64_t node_uid = call_server(call)->store->node_uid;
+    struct store *const store = call_server(call)->store;
+    const uint64_t node_uid = store->node_uid;
+    const uint64_t write_time_ns = (uint64_t)write_time_latest(store);
     size_t size = number_size(RESPONSE_NODE_UID, node_uid) +
                   number_size(RESPONSE_NEXT_AFTER_SEQ, batch->next_after_seq) +
                   number_size(RESPONSE_DURABLE_SEQ, batch->published_seq) +
                   number_size(RESPONSE_OLDEST_SEQ, batch->oldest_seq) +
-                  number_size(RESPONSE_BEHIND_BYTES, batch->behind_bytes);
+                  number_size(RESPONSE_BEHIND_BYTES, batch->behind_bytes) +
+                  number_size(RESPONSE_WRITE_TIME, write_time_ns);
     for (size_t i = 0; i < batch->count; i++)
         size += wire_bytes_field_size(RESPONSE_RECORDS, entry_size(&batch->entries[i]));
     grpc_slice slice = grpc_slice_malloc(size);
@@ -214,6 +219,7 @@ static void reply(struct call *call, const struct feed_batch *batch)
     to = number_put(to, RESPONSE_DURABLE_SEQ, batch->published_seq);
     to = number_put(to, RESPONSE_OLDEST_SEQ, batch->oldest_seq);
     to = number_put(to, RESPONSE_BEHIND_BYTES, batch->behind_bytes);
+    to = number_put(to, RESPONSE_WRITE_TIME, write_time_ns);
     ASSERT(to == GRPC_SLICE_END_PTR(slice));
     call_reply(call, &slice, 1);
 }

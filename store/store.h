@@ -65,11 +65,13 @@ struct store {
     /* FORGETs that are submitted and not yet answered: durability/forget.h's. */
     struct lock forget_lock;
     struct condition forgets_answered;
-    size_t forgets_in_flight;    /* guarded by forget_lock */
-    int64_t last_forget_wall_ns; /* guarded by forget_lock: of the FORGETs ordered here */
+    size_t forgets_in_flight; /* guarded by forget_lock */
     /* Orders of other nodes that were carried out; durability/forget_order.h's. Owned; NULL: none yet. */
     struct forget_seen *forgets_seen; /* guarded by forget_lock */
     size_t forgets_seen_at;           /* guarded by forget_lock: where the next one goes */
+
+    struct lock write_time_lock;
+    int64_t write_time_ns; /* guarded by write_time_lock: the latest, store/write_time.h */
 };
 
 struct store_config {

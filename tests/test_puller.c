@@ -13,6 +13,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "server/action_time.h"
 #include "server/peer_cursor.h"
 #include "server/peers.h"
 #include "server/puller.h"
@@ -573,6 +574,25 @@ START_TEST(deletions_travel)
 }
 END_TEST
 
+START_TEST(what_is_written_here_is_later_than_all_that_a_peer_told)
+{
+    const int64_t now_ns = clock_wall_ns(clock_real());
+    const struct digest evicted = digest_of_nothing(1);
+    const struct digest deleted = digest_of_nothing(2);
+    FAKE_PEER_SET(&peers[0], write_time_ns, now_ns + 3600 * NS_PER_S);
+    start_puller(0, 0);
+    WAIT_UNTIL(is_up_to_date(0));
+    ck_assert_int_gt(action_time_of_writing(real.store, &evicted, bytes_of(NULL, 0)),
+                     now_ns + 3600 * NS_PER_S);
+    tell_result(&peers[0], &deleted, NULL, 1, now_ns + 7200 * NS_PER_S, 5);
+    fake_peer_forget(&peers[0], &deleted, VARVE__V1__RECORD_KIND__RECORD_KIND_ACTION);
+    WAIT_UNTIL(is_up_to_date(0));
+    ck_assert_int_gt(action_time_of_writing(real.store, &deleted, bytes_of(NULL, 0)),
+                     now_ns + 7200 * NS_PER_S);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_PEER_LIES), 0);
+}
+END_TEST
+
 /* ---- logs that are not what they were */
 
 START_TEST(a_peer_with_another_log_is_followed_from_its_beginning)
@@ -733,6 +753,7 @@ int main(void)
     tcase_add_test(tests,
                    a_result_whose_outputs_nobody_has_is_left_out_and_comes_when_it_is_told_again);
     tcase_add_test(tests, deletions_travel);
+    tcase_add_test(tests, what_is_written_here_is_later_than_all_that_a_peer_told);
     tcase_add_loop_test(tests, a_peer_with_another_log_is_followed_from_its_beginning, 0, 3);
     tcase_add_test(tests, a_peer_that_is_gone_is_followed_again_when_it_is_back);
     tcase_add_loop_test(tests, a_stop_never_waits_for_the_peer, 0, 2);

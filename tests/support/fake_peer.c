@@ -345,6 +345,7 @@ static void serve_feed(struct fake_peer *peer, struct fake_call *call)
     page.durable_seq = durable;
     page.next_after_seq = durable;
     page.behind_bytes = peer->behind_bytes;
+    page.write_time_ns = peer->write_time_ns;
     if (lie == FAKE_LIE_MANY_RECORDS && request->max_records > 0)
         most = count;
     for (size_t i = 0; i < count; i++) {

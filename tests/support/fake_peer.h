@@ -57,6 +57,7 @@ struct fake_peer {
     bool black_hole;         /* calls are taken and never answered */
     uint64_t evicted_to_seq; /* of the small lane: a position before it gives OUT_OF_RANGE, but 0 */
     uint64_t behind_bytes;   /* told in each page */
+    int64_t write_time_ns;   /* likewise */
     uint64_t
         read_cut_at; /* Read fails with UNAVAILABLE once it has sent so many bytes; 0: it does not */
     unsigned read_cuts;    /* so many times */
