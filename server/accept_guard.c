@@ -25,10 +25,12 @@ static const int64_t log_pause_ns = 10 * NS_PER_S;
 
 static struct {
     _Atomic bool started;
+    _Atomic int left_alone; /* a listening socket; 0: none */
     struct lock lock;
     struct metrics *metrics; /* guarded by lock, as all below; borrowed */
     uint64_t connections_max;
     uint64_t descriptors_max;
+    uint64_t left_alone_descriptors; /* above those */
     ino_t *inodes; /* owned; by descriptor, 0 where there is no connection of ours */
     int highest;   /* no descriptor above it is remembered */
     uint64_t connections;
@@ -37,8 +39,8 @@ static struct {
     int64_t logged_ns;
 } guard;
 
-static bool admit(int fd);
-static bool remember_locked(int fd) REQUIRES(guard.lock);
+static bool admit(int fd, bool left_alone);
+static bool remember_locked(int fd, bool left_alone) REQUIRES(guard.lock);
 static void sweep_locked(void) REQUIRES(guard.lock);
 static void note_shed_locked(const char *reason) REQUIRES(guard.lock);
 static int shed_with_spare(int listening);
@@ -57,6 +59,7 @@ bool accept_guard_start(uint64_t connections_max,
     guard.metrics = metrics;
     guard.connections_max = connections_max;
     guard.descriptors_max = descriptors_max;
+    guard.left_alone_descriptors = 0;
     guard.highest = -1;
     guard.connections = 0;
     guard.swept_ns = 0;
@@ -70,6 +73,7 @@ void accept_guard_stop(void)
 {
     if (!atomic_exchange(&guard.started, false))
         return;
+    atomic_store(&guard.left_alone, 0);
     if (guard.spare >= 0)
         close(guard.spare);
     lock_destroy(&guard.lock);
@@ -80,6 +84,16 @@ void accept_guard_stop(void)
 static int open_spare(void)
 {
     return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void accept_guard_leave_alone(int listening, uint64_t descriptors)
+{
+    if (!atomic_load(&guard.started))
+        return;
+    lock_acquire(&guard.lock);
+    guard.left_alone_descriptors = descriptors;
+    lock_release(&guard.lock);
+    atomic_store(&guard.left_alone, listening);
 }
 
 void accept_guard_step(void)
@@ -106,7 +120,7 @@ int guarded_accept4(int listening, struct sockaddr *address, socklen_t *length, 
     if (!atomic_load(&guard.started))
         return accepted;
     if (accepted >= 0) {
-        if (admit(accepted))
+        if (admit(accepted, listening == atomic_load(&guard.left_alone)))
             return accepted;
         close(accepted);
         errno = EINTR; /* the caller tries again, for the next one in the queue */
@@ -136,17 +150,19 @@ int guarded_accept4(int listening, struct sockaddr *address, socklen_t *length, 
     return -1;
 }
 
-static bool admit(int fd)
+static bool admit(int fd, bool left_alone)
 {
     lock_acquire(&guard.lock);
-    const bool admitted = remember_locked(fd);
+    const bool admitted = remember_locked(fd, left_alone);
     lock_release(&guard.lock);
     return admitted;
 }
 
-static bool remember_locked(int fd)
+static bool remember_locked(int fd, bool left_alone)
 {
     if ((uint64_t)fd >= guard.descriptors_max) {
+        if (left_alone && (uint64_t)fd < guard.descriptors_max + guard.left_alone_descriptors)
+            return true;
         note_shed_locked("descriptors");
         return false;
     }
@@ -159,7 +175,7 @@ static bool remember_locked(int fd)
     }
     if (guard.connections >= guard.connections_max)
         sweep_locked();
-    if (guard.connections >= guard.connections_max) {
+    if (guard.connections >= guard.connections_max && !left_alone) {
         note_shed_locked("max-connections");
         return false;
     }

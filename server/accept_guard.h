@@ -27,6 +27,12 @@ MUST_CHECK bool accept_guard_start(uint64_t connections_max,
 void accept_guard_stop(void);
 
 /*
+ * Connections of this listening socket are bounded by whoever accepts them; they come in when those of the others are too many.
+ * descriptors: so many of them above descriptors_max. One socket; does nothing before the start.
+ */
+void accept_guard_leave_alone(int listening, uint64_t descriptors);
+
+/*
  * Notices connections that were closed, and sets the metric. From time to time, by the maintenance
  * thread.
  */

@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "server/accept_guard.h"
 #include "server/address.h"
 #include "server/health.h"
 #include "server/http_cache.h"
+#include "server/http_connections.h"
 #include "server/http_tls.h"
 #include "server/instance_metrics.h"
 #include "server/rpc_metrics.h"
@@ -27,6 +29,7 @@ enum {
     THREADS = 4,
     OPTIONS_MAX = 16,
     RETRY_AFTER_S = 2,
+    SPARE_CONNECTIONS = 64, /* of each thread: those that are being closed, and one more */
 };
 static const int64_t stop_pause_ns = 5 * NS_PER_MS;
 
@@ -38,6 +41,7 @@ struct http {
     _Atomic bool draining;
     _Atomic bool stopping;
     struct http_spools spools;
+    struct http_connections *connections; /* owned */
 
     struct lock lock;
     struct http_request *requests; /* guarded by lock: in progress */
@@ -58,6 +62,10 @@ static void completed(void *argument,
                       struct MHD_Connection *connection,
                       void **state,
                       enum MHD_RequestTerminationCode why);
+static void connected(void *argument,
+                      struct MHD_Connection *connection,
+                      void **context,
+                      enum MHD_ConnectionNotificationCode what);
 static void drop_log_line(void *argument, const char *format, va_list values);
 
 static void add_option(struct MHD_OptionItem *items,
@@ -91,13 +99,23 @@ bool http_start(const struct http_config *config, struct http **http, struct sta
     const uint64_t connections =
         config->connections_max > 0 ? config->connections_max : CONNECTIONS_MAX;
     const int64_t idle_s = config->idle_ns > 0 ? config->idle_ns / NS_PER_S : IDLE_SECONDS_MAX;
+    if (!http_connections_new(connections, idle_s * NS_PER_S, clock_real(), config->metrics,
+                              &made->connections, status)) {
+        close(listening);
+        goto fail;
+    }
+    /* The library's own bound, which is one for each thread, makes others wait. Ours comes before it. */
+    const uint64_t connections_max =
+        THREADS * (http_connections_max(made->connections) + SPARE_CONNECTIONS);
+    accept_guard_leave_alone(listening, config->spare_descriptors);
     add_option(options, &count, MHD_OPTION_LISTEN_SOCKET, listening, NULL);
-    add_option(options, &count, MHD_OPTION_CONNECTION_LIMIT, (intptr_t)connections, NULL);
+    add_option(options, &count, MHD_OPTION_CONNECTION_LIMIT, (intptr_t)connections_max, NULL);
     add_option(options, &count, MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(idle_s > 0 ? idle_s : 1),
                NULL);
     add_option(options, &count, MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY_BYTES, NULL);
     add_option(options, &count, MHD_OPTION_THREAD_POOL_SIZE, THREADS, NULL);
     add_option(options, &count, MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)completed, made);
+    add_option(options, &count, MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)connected, made);
     if (config->tls != NULL) {
         http_tls_start(config->tls);
         files = tls_take(config->tls);
@@ -120,9 +138,26 @@ bool http_start(const struct http_config *config, struct http **http, struct sta
 
 fail:
     http_tls_stop();
+    http_connections_free(made->connections);
     lock_destroy(&made->lock);
     free(made);
     return false;
+}
+
+static void connected(void *argument,
+                      struct MHD_Connection *connection,
+                      void **context,
+                      enum MHD_ConnectionNotificationCode what)
+{
+    struct http *const http = argument;
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED && info != NULL) {
+        *context = http_connection_open(http->connections, info->connect_fd);
+    } else if (what == MHD_CONNECTION_NOTIFY_CLOSED && *context != NULL) {
+        http_connection_close(*context);
+        *context = NULL;
+    }
 }
 
 /* Of clients that misbehave; what fails for us is answered and counted. */
@@ -149,6 +184,12 @@ void http_set_series(struct http *http,
     http->render = render;
     http->render_argument = argument;
     lock_release(&http->lock);
+}
+
+void http_step(struct http *http)
+{
+    if (http != NULL)
+        http_connections_step(http->connections);
 }
 
 static size_t requests_in_progress(struct http *http)
@@ -195,6 +236,7 @@ void http_stop(struct http *http)
     }
     MHD_stop_daemon(http->daemon); /* closes the listening socket */
     http_tls_stop();
+    http_connections_free(http->connections);
     lock_destroy(&http->lock);
     free(http);
 }
@@ -213,6 +255,7 @@ bool http_park(struct http_request *request)
     request->woken = false;
     if (park) {
         request->parked = true;
+        http_connection_hold(request->door, true);
         MHD_suspend_connection(request->connection);
     }
     lock_release(&request->lock);
@@ -282,6 +325,7 @@ static enum MHD_Result with_headers(struct http_request *request);
 static enum MHD_Result identified(struct http_request *request,
                                   enum access_answer answer,
                                   const struct status *status);
+static enum MHD_Result enter(struct http_request *request);
 static enum MHD_Result answer_page(struct http_request *request);
 
 static enum MHD_Result answer(void *argument,
@@ -303,14 +347,18 @@ static enum MHD_Result answer(void *argument,
     /* Whoever has woken it has let go of it. */
     lock_acquire(&request->lock);
     lock_release(&request->lock);
+    http_connection_hold(request->door, false);
     switch (request->stage) {
     case HTTP_HEADERS:
         return with_headers(request);
+    case HTTP_ENTERING:
+        return enter(request);
     case HTTP_IDENTIFYING:
         access_caller_clear(&request->caller);
         request->caller = request->question.caller;
         return identified(request, request->question.answer, &request->question.status);
     case HTTP_BODY:
+        http_connection_moved(request->door, *upload_data_size);
         if (*upload_data_size > 0)
             return http_cache_body(request, upload_data, upload_data_size);
         request->stage = HTTP_FINISHING;
@@ -370,9 +418,14 @@ static struct http_request *request_new(struct http *http,
                                         const char *url,
                                         const char *method)
 {
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info == NULL || info->socket_context == NULL)
+        return NULL; /* there was no memory for it */
     struct http_request *const made = calloc(1, sizeof(*made));
     if (made == NULL)
         return NULL;
+    made->door = info->socket_context;
     lock_init(&made->lock, LOCK_RANK_CALL);
     made->http = http;
     made->connection = connection;
@@ -445,6 +498,7 @@ static void count_ended(struct http_request *request)
 static void request_free(struct http_request *request)
 {
     struct http *const http = request->http;
+    http_connection_leave(request->door);
     count_ended(request);
     lock_acquire(&http->lock);
     if (request->next != NULL)
@@ -599,8 +653,34 @@ static enum MHD_Result identified(struct http_request *request,
         return fail_early(request);
     }
     request->stage = HTTP_BODY;
-    if (request->place == HTTP_PLACE_PAGE)
-        return MHD_YES;
+    return request->place == HTTP_PLACE_PAGE ? MHD_YES : enter(request);
+}
+
+static void turn_has_come(void *argument)
+{
+    http_nudge(argument);
+}
+
+static enum MHD_Result enter(struct http_request *request)
+{
+    struct status why = {0};
+    for (;;) {
+        const enum http_entrance entrance =
+            http_connection_enter(request->door, turn_has_come, request);
+        if (entrance == HTTP_ENTERED)
+            break;
+        if (entrance == HTTP_NO_ROOM || http_is_stopping(request)) {
+            status_fail(&why, STATUS_UNAVAILABLE,
+                        "too many requests are in progress here (http-connections); try again "
+                        "later");
+            fail_with(request, 0, &why);
+            return fail_early(request);
+        }
+        request->stage = HTTP_ENTERING;
+        if (http_park(request))
+            return MHD_YES;
+    }
+    request->stage = HTTP_BODY;
     const enum MHD_Result result = http_cache_headers(request);
     return request->failed ? fail_early(request) : result;
 }

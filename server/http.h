@@ -24,16 +24,19 @@ struct http_config {
     struct health *health; /* borrowed, as the others */
     struct metrics *metrics;
     struct rpc_metrics *rpc_metrics;
-    struct access *access;    /* NULL: everything is allowed */
-    struct tls *tls;          /* NULL: plaintext */
-    uint64_t connections_max; /* 0: 64 */
-    int64_t idle_ns;          /* 0: 15 s */
+    struct access *access;      /* NULL: everything is allowed */
+    struct tls *tls;            /* NULL: plaintext */
+    uint64_t connections_max;   /* requests at once; 0: 64 */
+    int64_t idle_ns;            /* 0: 15 s */
+    uint64_t spare_descriptors; /* when others have used up theirs */
 };
 
 /* UNAVAILABLE naming the address and why. */
 MUST_CHECK bool http_start(const struct http_config *config,
                            struct http **http,
                            struct status *status);
+/* Every second or so; NULL is fine. */
+void http_step(struct http *http);
 /* The store is open: the cache is served. server: borrowed until http_stop(). */
 void http_serve(struct http *http, struct server *server);
 /* Refuses new requests to the cache, and waits up to grace_ns for those in progress. */

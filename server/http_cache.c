@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "server/completeness.h"
+#include "server/http_connections.h"
 #include "server/server.h"
 #include "server/whole_blob.h"
 #include "server/zstd_blobs.h"
@@ -226,6 +227,7 @@ static enum MHD_Result fail(struct http_request *request,
 /* A blob on its way out; the library's response owns it. */
 struct outgoing {
     struct server *server;        /* borrowed */
+    struct http_connection *door; /* likewise */
     struct http_request *request; /* borrowed; there as long as something is sent */
     struct blob_reader *reader;
     struct digest digest;
@@ -339,6 +341,7 @@ static enum MHD_Result answer_blob(struct http_request *request, const struct di
     if (outgoing == NULL)
         return MHD_NO;
     *outgoing = (struct outgoing){.server = server,
+                                  .door = request->door,
                                   .request = request,
                                   .digest = digest,
                                   .first = first,
@@ -383,6 +386,7 @@ static ssize_t give(void *argument, uint64_t position, char *to, size_t max)
                                                : give_plain(outgoing, position, to, max);
     if (given > 0) {
         metrics_add(outgoing->server->metrics, METRIC_HTTP_SENT, given);
+        http_connection_moved(outgoing->door, (size_t)given);
         outgoing->request->sent_bytes += (uint64_t)given;
     }
     return given;

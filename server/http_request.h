@@ -3,7 +3,9 @@
  * One HTTP request, from its headers to its answer, as libmicrohttpd drives it: a function is called with the headers, then with
  * each piece of the body, then at the end, and may each time say that it has to wait. What waits holds no thread.
  *
- *   HEADERS ──► IDENTIFYING (a password is checked) ──► BODY ──► FINISHING ◄──► (waits for workers, a commit) ──► answered
+ *   HEADERS ──► IDENTIFYING (a password is checked) ──► ENTERING (too many others) ──► BODY ──► FINISHING ──► answered
+ *
+ * and from BODY and FINISHING it may wait for a buffer, workers, a commit.
  *
  * Who waits is woken by http_wake(), from any thread; it is then called again as before.
  */
@@ -45,6 +47,7 @@ struct http_value {
 struct http_request {
     struct http *http;                 /* borrowed */
     struct MHD_Connection *connection; /* borrowed */
+    struct http_connection *door;      /* borrowed; the same, as others see it */
     enum http_method method;
     enum http_place place;
     char *url; /* owned */
@@ -54,7 +57,7 @@ struct http_request {
     struct bytes key;
 
     /* Who asks. */
-    enum { HTTP_HEADERS, HTTP_IDENTIFYING, HTTP_BODY, HTTP_FINISHING } stage;
+    enum { HTTP_HEADERS, HTTP_IDENTIFYING, HTTP_ENTERING, HTTP_BODY, HTTP_FINISHING } stage;
     char *authorization; /* owned */
     struct byte_builder certificate;
     char peer[ACCESS_PEER_BYTES_MAX];
