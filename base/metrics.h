@@ -186,6 +186,15 @@
       "What they may take before clients have to wait: --request-memory.")                         \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
     X(BUFFERS_MAX, "varve_buffers_max", "", GAUGE, "How many there may be: --buffers.")            \
+    X(HTTP_CLOSED_IDLE, "varve_http_closed_total", "reason=\"idle\"", COUNTER,                     \
+      "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
+    X(HTTP_CLOSED_ROOM, "varve_http_closed_total", "reason=\"room\"", COUNTER,                     \
+      "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
+    X(HTTP_CLOSED_SLOW, "varve_http_closed_total", "reason=\"slow\"", COUNTER,                     \
+      "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
+    X(HTTP_WAITED_IN_VAIN, "varve_http_closed_total", "reason=\"waited\"", COUNTER,                \
+      "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
+    X(BUFFERS_MAX, "varve_buffers_max", "", GAUGE, "How many there may be: --buffers.")            \
     X(ACCESS_UNAUTHENTICATED, "varve_access_denied_total", "reason=\"unauthenticated\"", COUNTER,  \
       "Requests refused for who asked, by reason.")                                                \
     X(ACCESS_FORBIDDEN, "varve_access_denied_total", "reason=\"forbidden\"", COUNTER,              \

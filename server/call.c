@@ -350,7 +350,7 @@ static void start_receive(struct call *call)
     lock_release(&call->lock);
 
     client_waits_begin(front_client_waits(call->front), &call->client_wait, call->grpc,
-                       CLIENT_WAIT_RECEIVE, 0);
+                       CLIENT_WAIT_RECEIVE, 0, 0);
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_MESSAGE}};
     ops[0].data.recv_message.recv_message = &call->received;
     start_batch(call, &call->receive_op, receive_done, ops, ARRAY_LENGTH(ops));
@@ -718,7 +718,7 @@ static void start_send(struct call *call, const grpc_op *ops, size_t count)
 {
     const size_t sending_bytes = call->sending != NULL ? grpc_byte_buffer_length(call->sending) : 0;
     client_waits_begin(front_client_waits(call->front), &call->client_wait, call->grpc,
-                       CLIENT_WAIT_SEND, sending_bytes + call->arena.used_bytes);
+                       CLIENT_WAIT_SEND, sending_bytes, call->arena.used_bytes);
     start_batch(call, &call->send_op, send_done, ops, count);
 }
 

@@ -22,10 +22,12 @@ struct client_waits {
     struct clock *clock;     /* borrowed */
     struct metrics *metrics; /* borrowed */
     uint64_t held_bytes_max;
+    uint64_t state_bytes_max;
 
     struct lock lock;
     struct wait_list lists[CLIENT_WAIT_KINDS]; /* guarded by lock, as all below */
     uint64_t held_bytes;                       /* of all that send */
+    uint64_t state_bytes;                      /* of them */
     int64_t logged_ns;
 };
 
@@ -42,11 +44,13 @@ static void take_out_locked(struct client_waits *waits,
                             struct client_wait *wait,
                             struct cut_off *cut_off) REQUIRES(waits->lock);
 static struct client_wait *oldest_locked(struct client_waits *waits) REQUIRES(waits->lock);
+static struct client_wait *oldest_large_locked(struct client_waits *waits) REQUIRES(waits->lock);
 static void note_locked(struct client_waits *waits, const char *reason, size_t count)
     REQUIRES(waits->lock);
 static void cancel(const struct cut_off *cut_off, const char *text);
 
 bool client_waits_new(uint64_t held_bytes_max,
+                      uint64_t state_bytes_max,
                       struct clock *clock,
                       struct metrics *metrics,
                       struct client_waits **waits,
@@ -59,6 +63,7 @@ bool client_waits_new(uint64_t held_bytes_max,
     made->clock = clock;
     made->metrics = metrics;
     made->held_bytes_max = held_bytes_max;
+    made->state_bytes_max = state_bytes_max;
     *waits = made;
     return true;
 }
@@ -78,28 +83,52 @@ void client_waits_begin(struct client_waits *waits,
                         struct client_wait *wait,
                         grpc_call *grpc,
                         enum client_wait_kind kind,
-                        size_t held_bytes)
+                        size_t sending_bytes,
+                        size_t state_bytes)
 {
     ASSERT(wait->grpc == NULL);
-    ASSERT(kind != CLIENT_WAIT_SEND_MUCH);
+    ASSERT(kind == CLIENT_WAIT_RECEIVE || kind == CLIENT_WAIT_SEND);
     struct cut_off cut_off = {.count = 0};
     wait->grpc = grpc;
-    wait->kind =
-        kind == CLIENT_WAIT_SEND && held_bytes >= much_bytes ? CLIENT_WAIT_SEND_MUCH : kind;
-    wait->held_bytes = held_bytes;
+    wait->kind = kind;
+    if (kind == CLIENT_WAIT_SEND && state_bytes >= much_bytes)
+        wait->kind = CLIENT_WAIT_SEND_STATE;
+    else if (kind == CLIENT_WAIT_SEND && sending_bytes + state_bytes >= much_bytes)
+        wait->kind = CLIENT_WAIT_SEND_MUCH;
+    wait->held_bytes = sending_bytes + state_bytes;
+    wait->state_bytes = state_bytes;
     wait->since_ns = clock_monotonic_ns(waits->clock);
 
     lock_acquire(&waits->lock);
     add_locked(waits, wait);
-    struct wait_list *const much = &waits->lists[CLIENT_WAIT_SEND_MUCH];
-    while (waits->held_bytes > waits->held_bytes_max && much->first != NULL &&
-           much->first != wait && cut_off.count < CLIENT_WAITS_CUT_OFF_MAX)
-        take_out_locked(waits, much->first, &cut_off);
+    while (waits->state_bytes > waits->state_bytes_max &&
+           cut_off.count < CLIENT_WAITS_CUT_OFF_MAX) {
+        struct client_wait *const oldest = waits->lists[CLIENT_WAIT_SEND_STATE].first;
+        if (oldest == NULL || oldest == wait)
+            break;
+        take_out_locked(waits, oldest, &cut_off);
+    }
+    while (waits->held_bytes > waits->held_bytes_max && cut_off.count < CLIENT_WAITS_CUT_OFF_MAX) {
+        struct client_wait *const oldest = oldest_large_locked(waits);
+        if (oldest == NULL || oldest == wait)
+            break;
+        take_out_locked(waits, oldest, &cut_off);
+    }
     if (cut_off.count > 0)
         note_locked(waits, "memory", cut_off.count);
     lock_release(&waits->lock);
     cancel(&cut_off, "the client did not take what was sent to it, and the memory was needed for "
                      "others; try again");
+}
+
+/* Of those that are worth it. */
+static struct client_wait *oldest_large_locked(struct client_waits *waits)
+{
+    struct client_wait *const much = waits->lists[CLIENT_WAIT_SEND_MUCH].first;
+    struct client_wait *const state = waits->lists[CLIENT_WAIT_SEND_STATE].first;
+    if (much == NULL || (state != NULL && state->since_ns < much->since_ns))
+        return state;
+    return much;
 }
 
 void client_waits_end(struct client_waits *waits, struct client_wait *wait)
@@ -150,6 +179,7 @@ static void add_locked(struct client_waits *waits, struct client_wait *wait)
         list->first = wait;
     list->last = wait;
     waits->held_bytes += wait->held_bytes;
+    waits->state_bytes += wait->state_bytes;
 }
 
 static void remove_locked(struct client_waits *waits, struct client_wait *wait)
@@ -164,7 +194,9 @@ static void remove_locked(struct client_waits *waits, struct client_wait *wait)
     else
         list->last = wait->previous;
     ASSERT(waits->held_bytes >= wait->held_bytes);
+    ASSERT(waits->state_bytes >= wait->state_bytes);
     waits->held_bytes -= wait->held_bytes;
+    waits->state_bytes -= wait->state_bytes;
     *wait = (struct client_wait){0};
 }
 

@@ -151,7 +151,9 @@ static const struct option options[] = {
      .default_value = "512",
      .minimum = 16,
      .maximum = 10000,
-     .help = "HTTP connections; more wait until one is free."},
+     .help =
+         "Requests to the cache over HTTP in progress; more wait for up to 15 s. There may be a "
+         "quarter more connections."},
     {.name = "http-idle",
      .operand = "TIME",
      .type = OPTION_DURATION,
@@ -159,7 +161,8 @@ static const struct option options[] = {
      .default_value = "30s",
      .minimum = SECONDS(1),
      .maximum = SECONDS(3600),
-     .help = "HTTP connections on which nothing moves for so long are closed."},
+     .help = "HTTP connections on which nothing moves, or no whole head of a request comes, for so "
+             "long are closed."},
     {.name = "instance",
      .operand = "NAME",
      .type = OPTION_LIST,

@@ -105,8 +105,8 @@ bool front_new(const struct front_config *config, struct front **front, struct s
     made->metrics = config->metrics;
     made->methods_count = config->methods_count;
     made->max_calls = config->max_calls;
-    if (!client_waits_new(config->grpc_memory_bytes, clock_real(), config->metrics, &made->waits,
-                          status)) {
+    if (!client_waits_new(config->grpc_memory_bytes, config->request_memory_bytes, clock_real(),
+                          config->metrics, &made->waits, status)) {
         condition_destroy(&made->changed);
         lock_destroy(&made->lock);
         free(made);

@@ -215,7 +215,8 @@ static bool open_parts(struct server *server, struct status *status)
                                      .access = server->access,
                                      .tls = server->tls,
                                      .connections_max = config->http_connections,
-                                     .idle_ns = config->http_idle_ns};
+                                     .idle_ns = config->http_idle_ns,
+                                     .spare_descriptors = kept / 4};
     if (config->http_listen[0] != '\0' && !http_start(&http, &private->http, status))
         return false;
     return buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, config->buffers, &server->buffers, status) &&
@@ -308,6 +309,7 @@ static bool open_front(struct server *server, struct status *status)
                                        .methods_count = server->methods_count,
                                        .listen = config->listen.items,
                                        .listen_count = config->listen.count,
+                                       .request_memory_bytes = config->request_memory_bytes,
                                        .grpc_memory_bytes = config->grpc_memory_bytes,
                                        .max_calls = config->max_calls,
                                        .max_streams = config->max_streams,
@@ -503,6 +505,7 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
     if (now_ns - maintenance->connections_ns >= connections_pause_ns) {
         maintenance->connections_ns = now_ns;
         accept_guard_step();
+        http_step(server->private->http);
         peers_step(server->peers);
         reload_files(server, atomic_exchange(&server->private->reload, false));
     }

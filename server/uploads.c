@@ -63,6 +63,7 @@ struct upload {
     struct status why; /* for the owner of an ended one */
     uint64_t held_bytes;
     int64_t used_ns; /* when a stream last left it */
+    int64_t begun_ns;
     enum list_name list;
     struct upload *next, *previous; /* in its list */
     struct upload *chain;           /* in its bucket */
@@ -136,6 +137,8 @@ static bool give_way(struct upload_table *table, enum give_way_from from);
 static struct upload *oldest_idle_locked(struct upload_table *table,
                                          enum list_name list,
                                          int64_t now_ns) REQUIRES(table->lock);
+static struct upload *slowest_small_locked(struct upload_table *table, int64_t now_ns)
+    REQUIRES(table->lock);
 static void displace(struct upload *upload, struct upload_stream *by);
 static struct upload_contents end_locked(struct upload_table *table, struct upload *upload)
     REQUIRES(table->lock);
@@ -339,6 +342,7 @@ static struct upload *upload_new(struct upload_table *table,
         return NULL;
     }
     made->digest = name->digest;
+    made->begun_ns = clock_monotonic_ns(table->clock);
     if (is_resumable(name)) {
         made->name = name_key(name);
         if (!made->name) {
@@ -725,7 +729,7 @@ static void drop_expired(struct upload_table *table)
 
 /* ---- giving way */
 
-/* Ends the upload that was idle for longest. False when none is. */
+/* Ends the upload that was idle for longest; or of small ones the slowest, if it is slow. False when there is none. */
 static bool give_way(struct upload_table *table, enum give_way_from from)
 {
     static const enum list_name lists[] = {LIST_SMALL, LIST_PARKED, LIST_AWAKE};
@@ -739,10 +743,14 @@ static bool give_way(struct upload_table *table, enum give_way_from from)
         if (idle && (!oldest || idle->used_ns < oldest->used_ns))
             oldest = idle;
     }
+    if (!oldest && from == FROM_SMALL)
+        oldest = slowest_small_locked(table, now_ns);
     const bool found = oldest != NULL;
     if (found) {
         status_fail(&oldest->why, STATUS_ABORTED,
-                    "this upload gave way to others after %lld s without data; begin again at 0",
+                    "this upload gave way to others, begun %lld s ago and without data for %lld s; "
+                    "begin again at 0",
+                    (long long)((now_ns - oldest->begun_ns) / NS_PER_S),
                     (long long)((now_ns - oldest->used_ns) / NS_PER_S));
         if (oldest->owner)
             wake_if_it_waits(oldest->owner);
@@ -762,6 +770,17 @@ static struct upload *oldest_idle_locked(struct upload_table *table,
            (upload->busy || (upload->owner && now_ns - upload->used_ns < UPLOADS_IDLE_NS)))
         upload = upload->next;
     return upload;
+}
+
+/* A byte now and then keeps an upload from being idle, but a small blob takes nobody so long. */
+static struct upload *slowest_small_locked(struct upload_table *table, int64_t now_ns)
+{
+    struct upload *slowest = NULL;
+    for (struct upload *upload = table->lists[LIST_SMALL].first; upload; upload = upload->next)
+        if (!upload->busy && now_ns - upload->begun_ns >= UPLOADS_SLOW_NS &&
+            (!slowest || upload->begun_ns < slowest->begun_ns))
+            slowest = upload;
+    return slowest;
 }
 
 /* ---- an upload's parts */

@@ -23,7 +23,8 @@
  * A stream that says offset 0 always gets an upload of its own and never disturbs an older one, which goes on but can no
  * longer be resumed. A stream that says another offset takes the upload over; the older stream is told so at its next turn.
  *
- * Bounded: LIMIT_UPLOADS, and UPLOADS_SMALL_BYTES for what small ones hold. The one that is idle for longest gives way.
+ * Bounded: LIMIT_UPLOADS, and UPLOADS_SMALL_BYTES for what small ones hold. The one that is idle for longest gives way; of small
+ * ones, when none is, the slowest.
  */
 #ifndef VARVE_SERVER_UPLOADS_H
 #define VARVE_SERVER_UPLOADS_H
@@ -47,6 +48,8 @@ struct upload_table;
 /* An upload without a message for so long gives its buffer back; and sooner when most buffers are in use. */
 #define UPLOADS_IDLE_NS (2 * NS_PER_S)
 #define UPLOADS_IDLE_SHORT_NS (200 * NS_PER_MS)
+/* A small blob that takes so long may give its memory to others: it comes at less than 100 KiB/s. */
+#define UPLOADS_SLOW_NS (10 * NS_PER_S)
 
 MUST_CHECK bool upload_table_new(struct store *store,
                                  struct clock *clock,

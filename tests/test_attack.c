@@ -9,7 +9,13 @@
 #include "tests/support/front_rig.h"
 #include "tests/support/test_run.h"
 
-enum { SENT_BYTES = 8 << 20, REQUEST_BYTES = 12 << 20, MAX_CALLS = 32 };
+enum {
+    SENT_BYTES = 8 << 20,
+    REQUEST_BYTES = 12 << 20,
+    REMEMBERED_BYTES = 12 << 20,
+    MAX_CALLS = 32,
+    MEMORY_BYTES = 32 << 20, /* for two requests, or what two calls remember */
+};
 
 static struct front_rig rig;
 static _Atomic int sends;
@@ -30,6 +36,13 @@ static void after_much(struct call *call, void *state)
 {
     (void)state;
     call_finish(call);
+}
+
+/* As a walk through a wide tree: much is remembered for the next page. */
+static void send_and_remember(struct call *call, void *state, const struct message *message)
+{
+    ck_assert_ptr_nonnull(arena_take(call_arena(call), REMEMBERED_BYTES));
+    send_much(call, state, message);
 }
 
 static void reply_much(struct call *call, void *state, const struct message *message)
@@ -86,6 +99,11 @@ static const struct method much = {.path = "/t/Much",
                                    .kind = METHOD_SERVER_STREAM,
                                    .on_message = send_much,
                                    .on_sent = after_much};
+static const struct method walk = {.path = "/t/Walk",
+                                   .kind = METHOD_SERVER_STREAM,
+                                   .on_message = send_and_remember,
+                                   .on_sent = after_much,
+                                   .on_free = count_freed};
 static const struct method much_at_once = {.path = "/t/MuchAtOnce",
                                            .kind = METHOD_UNARY,
                                            .on_message = reply_much,
@@ -99,11 +117,13 @@ static const struct method hold = {.path = "/t/Hold",
                                    .kind = METHOD_UNARY,
                                    .on_poller = true,
                                    .on_message = hold_poller};
-static const struct method *const methods[] = {&much, &much_at_once, &endless, &small, &hold};
+static const struct method *const methods[] = {&much,    &walk,  &much_at_once,
+                                               &endless, &small, &hold};
 
 static void start(void)
 {
-    static const struct front_rig_limits limits = {.max_calls = MAX_CALLS};
+    static const struct front_rig_limits limits = {.max_calls = MAX_CALLS,
+                                                   .request_memory_bytes = MEMORY_BYTES};
     front_rig_start(&rig, methods, ARRAY_LENGTH(methods), &limits);
 }
 
@@ -120,6 +140,13 @@ static bool comes_true(bool (*is_so)(void))
         usleep(10000);
     }
     return false;
+}
+
+static int sends_wanted;
+
+static bool as_many_were_sent_as_wanted(void)
+{
+    return atomic_load(&sends) == sends_wanted;
 }
 
 static bool one_was_sent(void)
@@ -163,6 +190,27 @@ START_TEST(an_answer_whose_client_does_not_read_holds_no_state_of_its_call)
     rpc_cancel(&rpc);
     rpc_end(&rpc);
     ck_assert_int_eq(atomic_load(&freed), 1);
+}
+END_TEST
+
+/* Sixty walks through a wide tree held 1.4 GB, since nothing of what they had met was counted against anything but gRPC's own memory. */
+START_TEST(a_call_that_remembers_much_gives_way_when_others_that_do_find_no_memory)
+{
+    struct rpc walks[3];
+    for (int i = 0; i < 3; i++) {
+        rpc_begin(&walks[i], &rig.client, "/t/Walk");
+        ck_assert(rpc_send(&walks[i], bytes_of("x", 1)));
+        sends_wanted = i + 1;
+        ck_assert(comes_true(as_many_were_sent_as_wanted));
+    }
+    ck_assert(comes_true(one_was_freed)); /* the first, and no more than that */
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_CALLS_CUT_OFF), 1);
+    ck_assert_int_eq(rpc_end(&walks[0]), GRPC_STATUS_UNAVAILABLE);
+    ck_assert_int_eq(atomic_load(&freed), 1);
+    for (int i = 1; i < 3; i++) {
+        rpc_cancel(&walks[i]);
+        ck_assert_int_eq(rpc_end(&walks[i]), GRPC_STATUS_CANCELLED);
+    }
 }
 END_TEST
 
@@ -256,6 +304,7 @@ int main(void)
     tcase_add_checked_fixture(tests, start, end);
     tcase_add_test(tests, a_stream_whose_client_does_not_read_holds_no_request);
     tcase_add_test(tests, an_answer_whose_client_does_not_read_holds_no_state_of_its_call);
+    tcase_add_test(tests, a_call_that_remembers_much_gives_way_when_others_that_do_find_no_memory);
     tcase_add_test(tests, calls_that_wait_for_their_client_give_way_when_calls_are_used_up);
     tcase_add_test(tests, calls_that_wait_for_their_client_are_left_alone_while_there_is_room);
     tcase_add_test(tests, a_poller_that_does_not_come_back_is_stood_in_for);

@@ -444,6 +444,35 @@ START_TEST(uploads_of_small_blobs_that_idle_give_way_when_all_memory_is_held)
 }
 END_TEST
 
+/* A byte each second from hundreds of streams held all of it, for as long as they liked, and everybody else was refused. */
+START_TEST(uploads_of_small_blobs_that_trickle_give_way_when_all_memory_is_held)
+{
+    enum { STREAMS = UPLOADS_SMALL_BYTES / MIB, SECONDS = UPLOADS_SLOW_NS / NS_PER_S };
+    static struct player players[STREAMS + 1];
+    for (int i = 0; i < STREAMS; i++) {
+        ck_assert(try_open(&players[i], "u", MIB, 0));
+        turn(&players[i], MIB - 100);
+    }
+    struct player *const last = &players[STREAMS];
+    ck_assert(try_open(last, "u", MIB, 0));
+    enter(last);
+    for (int second = 0; second < SECONDS; second++) {
+        ck_assert(!add(last, 1));
+        ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+        clock_sim_advance(&sim, NS_PER_S);
+        for (int i = 0; i < STREAMS; i++)
+            turn(&players[i], 1);
+    }
+    ck_assert(add(last, MIB));
+    int lost = 0;
+    for (int i = 0; i < STREAMS; i++)
+        lost += upload_enter(&players[i].stream, &status) == UPLOAD_LOST;
+    ck_assert_int_eq(lost, 1);
+    for (int i = 0; i <= STREAMS; i++)
+        upload_close(&players[i].stream, UPLOAD_DROP);
+}
+END_TEST
+
 START_TEST(uploads_are_bounded_in_number_and_the_oldest_idle_one_gives_way)
 {
     struct player *const players = calloc(LIMIT_UPLOADS + 2, sizeof(*players));
@@ -633,6 +662,7 @@ int main(void)
     tcase_add_test(tcase, uploads_are_not_parked_while_a_stream_is_inside);
     tcase_add_test(tcase, uploads_of_small_blobs_hold_little_for_little);
     tcase_add_test(tcase, uploads_of_small_blobs_that_idle_give_way_when_all_memory_is_held);
+    tcase_add_test(tcase, uploads_of_small_blobs_that_trickle_give_way_when_all_memory_is_held);
     tcase_add_test(tcase, uploads_are_bounded_in_number_and_the_oldest_idle_one_gives_way);
     tcase_add_test(tcase, uploads_of_one_digest_wait_for_the_first_and_are_woken_by_its_end);
     tcase_add_test(tcase, uploads_do_not_wait_long_for_one_that_has_stalled);
