@@ -185,7 +185,6 @@
     X(BUDGET_MAX, "varve_request_bytes_max", "", GAUGE,                                            \
       "What they may take before clients have to wait: --request-memory.")                         \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
-    X(BUFFERS_MAX, "varve_buffers_max", "", GAUGE, "How many there may be: --buffers.")            \
     X(HTTP_CLOSED_IDLE, "varve_http_closed_total", "reason=\"idle\"", COUNTER,                     \
       "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
     X(HTTP_CLOSED_ROOM, "varve_http_closed_total", "reason=\"room\"", COUNTER,                     \
@@ -224,6 +223,30 @@
     X(HTTP_SENT, "varve_http_bytes_total", "direction=\"sent\"", COUNTER,                          \
       "Bytes of bodies of the cache over HTTP.")                                                   \
     X(CONNECTIONS, "varve_connections", "", GAUGE, "Connections open, gRPC and HTTP.")             \
+    X(TIER_OK, "varve_tier_requests_total", "result=\"ok\"", COUNTER,                              \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_ABSENT, "varve_tier_requests_total", "result=\"absent\"", COUNTER,                      \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_DENIED, "varve_tier_requests_total", "result=\"denied\"", COUNTER,                      \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_BUSY, "varve_tier_requests_total", "result=\"busy\"", COUNTER,                          \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_TIMED_OUT, "varve_tier_requests_total", "result=\"timed_out\"", COUNTER,                \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_FAILED, "varve_tier_requests_total", "result=\"failed\"", COUNTER,                      \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_BROKEN_OFF, "varve_tier_requests_total", "result=\"broken_off\"", COUNTER,              \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_REFUSED, "varve_tier_requests_total", "result=\"not_asked\"", COUNTER,                  \
+      "Requests to the bucket, by how they ended.")                                                \
+    X(TIER_BYTES_SENT, "varve_tier_bytes_total", "direction=\"sent\"", COUNTER,                    \
+      "Bytes of bodies to and from the bucket.")                                                   \
+    X(TIER_BYTES_RECEIVED, "varve_tier_bytes_total", "direction=\"received\"", COUNTER,            \
+      "Bytes of bodies to and from the bucket.")                                                   \
+    X(TIER_UP, "varve_tier_up", "", GAUGE,                                                         \
+      "1 while the bucket answers; 0 without one, and while it is left alone.")                    \
+    X(TIER_CLOCK_SKEW, "varve_tier_clock_skew_seconds", "", GAUGE,                                 \
+      "How far the bucket's clock is ahead, as far as it mattered.")                               \
     X(START_TIME, "varve_start_time_seconds", "", GAUGE,                                           \
       "When the process started, in seconds since 1970.")                                          \
     X(STUCK, "varve_stuck", "", GAUGE, "1 while threads make no progress with what waits.")        \
