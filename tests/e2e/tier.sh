@@ -7,7 +7,7 @@
 . "$(dirname "$0")/lib.sh"
 ceph_up=$PWD/../shared/accept/ceph-up.sh
 [ -x "$ceph_up" ] || skip "no script that starts Ceph"
-command -v radosgw >/dev/null && command -v ceph-osd >/dev/null || skip "Ceph is not installed"
+{ command -v radosgw && command -v ceph-osd; } >/dev/null || skip "Ceph is not installed"
 
 ceph=''
 end_ceph() { [ -z "$ceph" ] || "$ceph_up" --down "$ceph" >/dev/null 2>&1; ceph=''; }
