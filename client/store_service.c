@@ -191,6 +191,8 @@ const char *store_service_state_name(int state)
         return "read-only";
     case VARVE__V1__STATUS_RESPONSE__STATE__STATE_STOPPING:
         return "stopping";
+    case VARVE__V1__STATUS_RESPONSE__STATE__STATE_DRAINED:
+        return "drained";
     default:
         return "unknown";
     }

@@ -89,6 +89,7 @@ static bool take(struct reading *reading,
                  const struct footer_entry *entry,
                  const struct digest *digest,
                  struct status *status);
+static bool is_wanted(const struct digest *only, const struct footer_entry *entry);
 static bool take_blob(struct reading *reading,
                       const struct footer_entry *entry,
                       const struct digest *digest,
@@ -96,14 +97,10 @@ static bool take_blob(struct reading *reading,
 static bool take_whole(struct reading *reading,
                        const struct footer_entry *entry,
                        struct status *status);
-static bool decode_action(struct reading *reading,
-                          struct bytes payload,
-                          struct feed_entry *record,
-                          bool *tell);
+static bool decode_action(struct reading *reading, struct bytes payload, struct feed_entry *record);
 static bool decode_forget(const struct store *store,
                           struct bytes payload,
-                          struct feed_entry *record,
-                          bool *tell);
+                          struct feed_entry *record);
 static struct feed_entry *add(struct reading *reading, struct status *status);
 
 bool feed_new(const struct feed_config *config, struct feed **feed, struct status *status)
@@ -262,7 +259,8 @@ static bool take_hint(struct reading *reading)
 static void leave_hint(struct reading *reading)
 {
     struct feed *const feed = reading->feed;
-    if (reading->segment == NULL || reading->batch->next_after_seq == 0)
+    /* Who looks back comes to each place once. */
+    if (reading->segment == NULL || reading->batch->next_after_seq == 0 || reading->query->history)
         return;
     const struct hint hint = {
         .lane = reading->query->lane,
@@ -542,7 +540,9 @@ static bool take(struct reading *reading,
         return true;
     }
     reading->scanned++;
-    if (entry->kind > RECORD_FORGET || (reading->query->kinds & FEED_KIND(entry->kind)) == 0)
+    reading->batch->looked_at++;
+    if (entry->kind > RECORD_FORGET || (reading->query->kinds & FEED_KIND(entry->kind)) == 0 ||
+        !is_wanted(reading->query->only, entry))
         return true;
     switch ((enum record_kind)entry->kind) {
     case RECORD_BLOB:
@@ -555,6 +555,18 @@ static bool take(struct reading *reading,
         break;
     }
     return true;
+}
+
+/* By as much of the hash as an entry has. */
+static bool is_wanted(const struct digest *only, const struct footer_entry *entry)
+{
+    if (only == NULL)
+        return true;
+    const size_t shown =
+        only->hash_length < sizeof(entry->digest) ? only->hash_length : sizeof(entry->digest);
+    return entry->digest_function == (uint8_t)only->function &&
+           entry->digest_bytes == only->hash_length &&
+           memcmp(entry->digest, only->hash, shown) == 0;
 }
 
 static bool take_blob(struct reading *reading,
@@ -578,8 +590,9 @@ static bool take_blob(struct reading *reading,
     } else if (digest != NULL) {
         own = *digest;
     }
-    if (!store_find_blob(reading->feed->config.store, &own, FIND_ONLY, &found) ||
-        place_pack(found) != place_pack(place))
+    const bool current = store_find_blob(reading->feed->config.store, &own, FIND_ONLY, &found) &&
+                         place_pack(found) == place_pack(place);
+    if (!current && !reading->query->history)
         return true;
     struct feed_entry *const record = add(reading, status);
     if (record == NULL)
@@ -588,6 +601,8 @@ static bool take_blob(struct reading *reading,
     record->digest = own;
     record->place = place;
     record->payload_bytes = entry->payload_bytes;
+    record->wall_ns = reading->query->history ? segment->created_wall_ns : 0;
+    record->current = current;
     return true;
 }
 
@@ -608,8 +623,9 @@ static bool take_whole(struct reading *reading,
         return true;
     }
     uint8_t *const memory = arena_take(reading->arena, capacity);
+    /* With nothing told, too: what was looked at and is not told has taken memory. */
     if (memory == NULL)
-        return reading->batch->count > 0
+        return reading->next_seq > reading->query->after_seq + 1
                    ? (reading->full = true)
                    : status_fail(status, STATUS_RESOURCE_EXHAUSTED,
                                  "no memory for a record of %zu bytes", capacity);
@@ -626,12 +642,11 @@ static bool take_whole(struct reading *reading,
     struct feed_entry made = {.kind = (enum record_kind)entry->kind,
                               .place = place,
                               .payload_bytes = entry->payload_bytes};
-    bool tell = false;
     record_header_digest(&header, &made.digest);
     const bool sound = made.kind == RECORD_ACTION
-                           ? decode_action(reading, payload, &made, &tell)
-                           : decode_forget(reading->feed->config.store, payload, &made, &tell);
-    if (!sound || !tell)
+                           ? decode_action(reading, payload, &made)
+                           : decode_forget(reading->feed->config.store, payload, &made);
+    if (!sound || (!made.current && !reading->query->history))
         return true;
     struct feed_entry *const record = add(reading, status);
     if (record == NULL)
@@ -642,19 +657,16 @@ static bool take_whole(struct reading *reading,
     return true;
 }
 
-static bool decode_action(struct reading *reading,
-                          struct bytes payload,
-                          struct feed_entry *record,
-                          bool *tell)
+static bool decode_action(struct reading *reading, struct bytes payload, struct feed_entry *record)
 {
     struct action_record action;
     struct status ignored;
     struct place found;
     if (!action_record_decode(payload, &action, &ignored))
         return false;
-    *tell = store_find_action(reading->feed->config.store, &record->digest, action.instance,
-                              FIND_ONLY, &found) &&
-            place_pack(found) == place_pack(record->place);
+    record->current = store_find_action(reading->feed->config.store, &record->digest,
+                                        action.instance, FIND_ONLY, &found) &&
+                      place_pack(found) == place_pack(record->place);
     record->instance = action.instance;
     record->writer = action.writer;
     record->result = action.result;
@@ -665,14 +677,14 @@ static bool decode_action(struct reading *reading,
 
 static bool decode_forget(const struct store *store,
                           struct bytes payload,
-                          struct feed_entry *record,
-                          bool *tell)
+                          struct feed_entry *record)
 {
     struct forget_record forget;
     struct status ignored;
     if (!forget_record_decode(payload, &forget, &ignored))
         return false;
-    *tell = forget.reason == FORGET_PURGED;
+    record->current = forget.reason == FORGET_PURGED;
+    record->reason = forget.reason;
     record->instance = forget.instance;
     record->wall_ns = forget.wall_ns;
     record->origin_uid = forget.origin_uid != 0 ? forget.origin_uid : store->node_uid;

@@ -5,7 +5,7 @@
  *
  * Told are blobs, manifests and action results that the index still means (what was moved is told where it lies now, at the
  * end), and deletions that were ordered. Not told: chunks; what is damaged; what was superseded or forgotten; FORGETs of what
- * was damaged or evicted here, which is nobody else's matter.
+ * was damaged or evicted here, which is nobody else's matter. A query for history is told all of that but chunks and damage.
  *
  * Footers and the notes of a lane's newest segments say what there is: payloads are read of action results and FORGETs alone.
  * Where a reader has come to is remembered, so that the end of a log is followed at the cost of what is new.
@@ -40,6 +40,9 @@ struct feed_query {
     size_t records_max;   /* told; 0: none, only where the log ends and begins */
     size_t bytes_max;     /* of the action results told; one is told whatever its size */
     unsigned kinds;       /* FEED_ALL, or FEED_KIND()s */
+    /* Borrowed; NULL: all. Else only records of this hash, whatever their size. */
+    const struct digest *only;
+    bool history; /* also what the index no longer means, and every FORGET */
 };
 #define FEED_KIND(kind) (1U << (kind))
 #define FEED_ALL                                                                                   \
@@ -56,9 +59,11 @@ struct feed_entry {
     struct bytes instance;
     struct bytes writer;
     struct bytes result;
-    int64_t wall_ns;
+    int64_t wall_ns; /* and of the others in a history: when their segment was made */
     uint64_t origin_uid;
     enum record_kind forgotten; /* FORGET: BLOB, MANIFEST or ACTION */
+    enum forget_reason reason;  /* FORGET */
+    bool current;               /* the index means this record; of a FORGET: it was ordered */
 };
 
 struct feed_batch {
@@ -66,6 +71,7 @@ struct feed_batch {
     size_t count;
     uint64_t next_after_seq; /* at or beyond the last one told */
     bool more;               /* the batch is full, or took long: there may be more before the end */
+    uint64_t looked_at;      /* records, told or not */
     uint64_t published_seq;  /* the end of the log */
     uint64_t oldest_seq;     /* held; published_seq + 1 when there is none */
     uint64_t behind_bytes;   /* about, of log between next_after_seq and the end */

@@ -36,7 +36,8 @@ bool forget_entry(struct store *store, struct commit *small_lane, const struct f
 static void log_forget(const struct forget *forget)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
-    log_event(LOG_LEVEL_WARN, "entry_forgotten",
+    /* What is ordered may be a million; who orders says it once. */
+    log_event(forget->reason == FORGET_PURGED ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN, "entry_forgotten",
               "digest=%s segment=%" PRIu64 " offset=%" PRIu64 " reason=%s",
               digest_text(&forget->digest, text), forget->place.segment, forget->place.offset,
               forget->reason == FORGET_DAMAGED ? "damaged" : "purged");

@@ -11,14 +11,16 @@
 
 struct health {
     struct lock lock;
-    enum server_state state;               /* guarded by lock */
-    char reason[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock */
-    char note[STATUS_MESSAGE_BYTES_MAX];   /* guarded by lock */
-    struct health_watcher *watchers;       /* guarded by lock; borrowed */
+    enum server_state state;                /* guarded by lock */
+    char reason[STATUS_MESSAGE_BYTES_MAX];  /* guarded by lock */
+    char note[STATUS_MESSAGE_BYTES_MAX];    /* guarded by lock */
+    int64_t drained_ns;                     /* guarded by lock; 0: it is not */
+    char drained[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock: why */
+    struct health_watcher *watchers;        /* guarded by lock; borrowed */
 };
 
 /* The table of health.h. */
-static const bool transitions[][SERVER_DRAINING + 1] = {
+static const bool transitions[][SERVER_DRAINED + 1] = {
     [SERVER_STARTING] =
         {[SERVER_SERVING] = true, [SERVER_READ_ONLY] = true, [SERVER_DRAINING] = true},
     [SERVER_SERVING] = {[SERVER_READ_ONLY] = true, [SERVER_DRAINING] = true},
@@ -46,17 +48,59 @@ void health_free(struct health *health)
     free(health);
 }
 
+static void wake_watchers_locked(struct health *health) REQUIRES(health->lock);
+
 void health_set(struct health *health, enum server_state state, const char *reason)
 {
+    ASSERT(state != SERVER_DRAINED);
     lock_acquire(&health->lock);
     if (transitions[health->state][state]) {
         health->state = state;
         snprintf(health->reason, sizeof(health->reason), "%s", reason);
-        for (struct health_watcher *watcher = health->watchers; watcher != NULL;
-             watcher = watcher->next)
-            call_wake(watcher->call);
+        wake_watchers_locked(health);
     }
     lock_release(&health->lock);
+}
+
+static void wake_watchers_locked(struct health *health)
+{
+    for (struct health_watcher *watcher = health->watchers; watcher != NULL;
+         watcher = watcher->next)
+        call_wake(watcher->call);
+}
+
+bool health_drain(struct health *health, const char *reason, int64_t monotonic_ns)
+{
+    ASSERT(monotonic_ns > 0);
+    lock_acquire(&health->lock);
+    const bool changes = health->drained_ns == 0;
+    if (changes) {
+        health->drained_ns = monotonic_ns;
+        snprintf(health->drained, sizeof(health->drained), "%s", reason);
+        wake_watchers_locked(health);
+    }
+    lock_release(&health->lock);
+    return changes;
+}
+
+bool health_undrain(struct health *health)
+{
+    lock_acquire(&health->lock);
+    const bool changes = health->drained_ns != 0;
+    if (changes) {
+        health->drained_ns = 0;
+        wake_watchers_locked(health);
+    }
+    lock_release(&health->lock);
+    return changes;
+}
+
+int64_t health_drained_ns(struct health *health)
+{
+    lock_acquire(&health->lock);
+    const int64_t drained_ns = health->drained_ns;
+    lock_release(&health->lock);
+    return drained_ns;
 }
 
 void health_set_note(struct health *health, const char *note)
@@ -69,10 +113,14 @@ void health_set_note(struct health *health, const char *note)
 enum server_state health_state(struct health *health, char *reason)
 {
     lock_acquire(&health->lock);
-    const enum server_state state = health->state;
+    enum server_state state = health->state;
+    const char *why = state == SERVER_SERVING ? health->note : health->reason;
+    if (health->drained_ns != 0 && (state == SERVER_SERVING || state == SERVER_READ_ONLY)) {
+        state = SERVER_DRAINED;
+        why = health->drained;
+    }
     if (reason != NULL)
-        memcpy(reason, state == SERVER_SERVING ? health->note : health->reason,
-               sizeof(health->reason));
+        memcpy(reason, why, sizeof(health->reason));
     lock_release(&health->lock);
     return state;
 }
@@ -114,7 +162,8 @@ const char *server_state_name(enum server_state state)
     static const char *const names[] = {[SERVER_STARTING] = "starting",
                                         [SERVER_SERVING] = "serving",
                                         [SERVER_READ_ONLY] = "read-only",
-                                        [SERVER_DRAINING] = "draining"};
+                                        [SERVER_DRAINING] = "draining",
+                                        [SERVER_DRAINED] = "drained"};
     ASSERT((size_t)state < ARRAY_LENGTH(names));
     return names[state];
 }

@@ -8,6 +8,8 @@
  *   STARTING    READ_ONLY    likewise, and a sync has failed      maintenance
  *   SERVING     READ_ONLY    a sync has failed; for good          maintenance
  *   any         DRAINING     the server stops                     server_stop
+ *
+ * SERVING and READ_ONLY are told as DRAINED while somebody has taken the server out of service: health_drain().
  */
 #ifndef VARVE_SERVER_HEALTH_H
 #define VARVE_SERVER_HEALTH_H
@@ -34,6 +36,14 @@ void health_free(struct health *health); /* asserts that nobody watches */
  * ignored. Any thread.
  */
 void health_set(struct health *health, enum server_state state, const char *reason);
+/*
+ * Takes the server out of service for who asks how it is; it goes on as before. Or back. reason: one line for a person.
+ * monotonic_ns: now, above 0. False when it is so already; the first reason stands.
+ */
+bool health_drain(struct health *health, const char *reason, int64_t monotonic_ns);
+bool health_undrain(struct health *health);
+/* Since when it is drained, CLOCK_MONOTONIC; 0: it is not. */
+int64_t health_drained_ns(struct health *health);
 /* What a person should know as long as it serves; "": nothing. Shown as the reason then. */
 void health_set_note(struct health *health, const char *note);
 /* reason (may be NULL): STATUS_MESSAGE_BYTES_MAX bytes. */

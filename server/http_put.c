@@ -15,6 +15,7 @@
 #include "server/completeness.h"
 #include "server/http_request.h"
 #include "server/server.h"
+#include "server/writer.h"
 #include "server/zstd_stream.h"
 #include "store/find.h"
 
@@ -448,16 +449,14 @@ static enum http_turn commit_action(struct http_request *request, struct bytes v
 {
     struct http_put *const put = &request->put;
     const struct server *const server = http_server(request);
-    const int length = snprintf(put->writer_text, sizeof(put->writer_text), "%s%s%s",
-                                request->caller.known ? request->caller.user : "",
-                                request->caller.known ? " " : "", request->peer);
-    ASSERT(length > 0);
+    const size_t writer_bytes =
+        writer_put(put->writer_text, bytes_of_string("http"), &request->caller, request->peer);
     const struct action_record record = {
         .written_wall_ns =
             action_time_of_writing(server->store, &request->digest, request->instance),
         .node_uid = server->store->node_uid,
         .instance = request->instance,
-        .writer = bytes_of_string(put->writer_text),
+        .writer = bytes_of(put->writer_text, writer_bytes),
         .result = value,
     };
     action_record_fixed_put(put->fixed, &record);

@@ -12,6 +12,7 @@
 #include "server/http_spool.h"
 #include "server/uploads.h"
 #include "server/workers.h"
+#include "server/writer.h"
 #include "store/action_record.h"
 #include "store/blob_writer.h"
 
@@ -32,7 +33,7 @@ enum http_put_step {
     PUT_DONE,
 };
 
-enum { HTTP_WRITER_BYTES_MAX = 256, HTTP_POINTER_BYTES_MAX = DIGEST_TEXT_BYTES_MAX + 32 };
+enum { HTTP_POINTER_BYTES_MAX = DIGEST_TEXT_BYTES_MAX + 32 };
 
 struct http_put {
     enum http_sink sink;
@@ -60,7 +61,7 @@ struct http_put {
     struct bytes payload[4]; /* fixed part, instance, writer, value */
     struct bytes blob_payload;
     uint8_t fixed[ACTION_RECORD_FIXED_BYTES];
-    char writer_text[HTTP_WRITER_BYTES_MAX];
+    char writer_text[WRITER_BYTES_MAX];
     char pointer[HTTP_POINTER_BYTES_MAX];
 };
 

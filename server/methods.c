@@ -23,6 +23,12 @@ const struct method *const server_methods[] = {
     &rpc_feed,
     &rpc_fetch,
     &rpc_peers,
+    &rpc_admin_stats,
+    &rpc_admin_forget,
+    &rpc_admin_drain,
+    &rpc_admin_undrain,
+    &rpc_admin_explain,
+    &rpc_admin_who,
 };
 
 const size_t server_methods_count = ARRAY_LENGTH(server_methods);

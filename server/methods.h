@@ -38,5 +38,11 @@ extern const struct method rpc_store_scrub;
 extern const struct method rpc_feed;
 extern const struct method rpc_fetch;
 extern const struct method rpc_peers;
+extern const struct method rpc_admin_stats;
+extern const struct method rpc_admin_forget;
+extern const struct method rpc_admin_drain;
+extern const struct method rpc_admin_undrain;
+extern const struct method rpc_admin_explain;
+extern const struct method rpc_admin_who;
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grpc.health.v1.Health. The server as a whole ("") and the services that write are NOT_SERVING
- * while it starts, stops, or refuses writes since a sync has failed; services that only read go on
- * SERVING in the last case.
+ * while it starts, stops, is drained, or refuses writes since a sync has failed; services that only
+ * read go on SERVING in the last case.
  */
 #include "grpc/health/v1/health.pb-c.h"
 #include "server/health.h"

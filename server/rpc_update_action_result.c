@@ -6,7 +6,6 @@
  * node that hears of both comes to the same end (server/flights.h).
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/crc32c.h"
 #include "proto/hot_messages.h"
@@ -16,9 +15,8 @@
 #include "server/flights.h"
 #include "server/methods.h"
 #include "server/server.h"
+#include "server/writer.h"
 #include "store/action_record.h"
-
-enum { WRITER_BYTES_MAX = 512, TOOL_BYTES_MAX = 256 };
 
 struct state {
     struct call *call;
@@ -47,7 +45,6 @@ static bool decode(struct call *call,
                    struct update_action_result_request *request,
                    struct digest *action,
                    struct status *status);
-static struct bytes writer_text(struct call *call, char text[WRITER_BYTES_MAX]);
 static void on_committed(struct ack *ack, const struct status *result);
 static void reply(struct call *call, void *state);
 
@@ -103,7 +100,8 @@ static void make_record(struct call *call, struct state *state)
         .written_wall_ns = action_time_of_writing(server->store, &state->action, state->instance),
         .node_uid = server->store->node_uid,
         .instance = state->instance,
-        .writer = writer_text(call, state->writer),
+        .writer = bytes_of(state->writer, writer_put(state->writer, call_tool_name(call),
+                                                     call_caller(call), call_peer(call))),
         .result = state->result,
     };
     action_record_fixed_put(state->fixed, &record);
@@ -161,20 +159,6 @@ static bool decode(struct call *call,
         return false;
     }
     return true;
-}
-
-/* Tool and peer, for provenance. */
-static struct bytes writer_text(struct call *call, char text[WRITER_BYTES_MAX])
-{
-    struct bytes tool = call_tool_name(call);
-    if (tool.length > TOOL_BYTES_MAX)
-        tool.length = TOOL_BYTES_MAX;
-    tool.length = bytes_utf8_prefix(tool);
-    const int length = snprintf(text, WRITER_BYTES_MAX, "%.*s%s%s", (int)tool.length,
-                                tool.length > 0 ? (const char *)tool.data : "",
-                                tool.length > 0 ? " " : "", call_peer(call));
-    ASSERT(length > 0);
-    return bytes_of(text, strlen(text));
 }
 
 /* On the ack thread. */

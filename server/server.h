@@ -43,6 +43,7 @@ struct server {
     struct peers *peers;     /* whom this node follows */
     struct repair *repair;   /* NULL: read repair is off */
     struct health *health;
+    _Atomic uint64_t calls_when_drained; /* of clients, that had ended when the server was drained */
     const struct method *const *methods; /* borrowed: all that are served */
     size_t methods_count;
     int64_t started_ns;             /* CLOCK_MONOTONIC */
@@ -78,7 +79,13 @@ void server_reload(struct server *server);
 void server_reload_peers(struct server *server, const struct config *config);
 
 /* What health, readyz and the log say. */
-enum server_state { SERVER_STARTING, SERVER_SERVING, SERVER_READ_ONLY, SERVER_DRAINING };
+enum server_state {
+    SERVER_STARTING,
+    SERVER_SERVING,
+    SERVER_READ_ONLY,
+    SERVER_DRAINING, /* it stops */
+    SERVER_DRAINED,  /* it was taken out of service, and goes on */
+};
 enum server_state server_state(struct server *server);
 const char *server_state_name(enum server_state state);
 /* The port that was bound, for "HOST:0". */

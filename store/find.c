@@ -20,7 +20,7 @@ bool store_find_blob(struct store *store,
     return store_find(store, &name, how, place);
 }
 
-static bool size_at(struct store *store, struct place place, struct digest *digest);
+static bool size_at(struct store *store, struct place place, unsigned kinds, struct digest *digest);
 
 bool store_find_size(struct store *store, struct digest *digest)
 {
@@ -38,7 +38,7 @@ bool store_find_size(struct store *store, struct digest *digest)
         const bool loading = blob_table_is_loading(store->table);
         const size_t count = blob_table_places_of_hash(store->table, digest, places, PLACES_MAX);
         for (size_t i = 0; i < count; i++)
-            if (size_at(store, places[i], digest))
+            if (size_at(store, places[i], 1U << RECORD_BLOB | 1U << RECORD_MANIFEST, digest))
                 return true;
         if (!loading)
             return false;
@@ -57,7 +57,8 @@ bool store_find_size(struct store *store, struct digest *digest)
     }
 }
 
-static bool size_at(struct store *store, struct place place, struct digest *digest)
+/* kinds: a bit of each that will do. */
+static bool size_at(struct store *store, struct place place, unsigned kinds, struct digest *digest)
 {
     struct segment *segment = segment_set_pin(store->segments, place.segment);
     if (segment == NULL)
@@ -71,8 +72,7 @@ static bool size_at(struct store *store, struct place place, struct digest *dige
                                           sizeof(memory), &header, &payload, &ignored) ||
                       (ignored.code == STATUS_RESOURCE_EXHAUSTED && header.payload_bytes > 0);
     segment_set_unpin(store->segments, segment);
-    if (!read || (header.kind != RECORD_BLOB && header.kind != RECORD_MANIFEST) ||
-        header.digest_function != digest->function ||
+    if (!read || (kinds >> header.kind & 1) == 0 || header.digest_function != digest->function ||
         memcmp(header.digest, digest->hash, sizeof(header.digest)) != 0)
         return false;
     digest->size_bytes = (int64_t)header.blob_size;
@@ -88,6 +88,15 @@ bool store_find_action(struct store *store,
     const struct index_entry name = {
         .kind = RECORD_ACTION, .digest = *action, .instance = instance};
     return store_find(store, &name, how, place);
+}
+
+bool store_find_action_size(struct store *store, struct digest *action, struct bytes instance)
+{
+    struct digest any = *action;
+    struct place place;
+    any.size_bytes = INDEX_ANY_SIZE;
+    return store_find_action(store, &any, instance, FIND_ONLY, &place) &&
+           size_at(store, place, 1U << RECORD_ACTION, action);
 }
 
 bool store_find(struct store *store,

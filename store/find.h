@@ -30,6 +30,8 @@ bool store_find_action(struct store *store,
                        struct bytes instance,
                        enum find find,
                        struct place *place);
+/* As store_find_size(), of an action that has a result in this instance. */
+bool store_find_action_size(struct store *store, struct digest *action, struct bytes instance);
 
 /*
  * Brings the entry of this name (kind, digest, instance) into memory, if it may still come and the index on disk has it. False
