@@ -33,6 +33,37 @@ void io_close(struct io *io, int fd)
     (void)result;
 }
 
+static _Thread_local struct {
+    bool active, refused;
+    uint64_t left_bytes;
+} cached;
+
+void io_cached_begin(uint64_t bytes_max)
+{
+    ASSERT(!cached.active);
+    cached.active = true;
+    cached.refused = false;
+    cached.left_bytes = bytes_max;
+}
+
+bool io_cached_end(void)
+{
+    ASSERT(cached.active);
+    cached.active = false;
+    return cached.refused;
+}
+
+static int64_t pread_cached(struct io *io, int fd, void *buffer, size_t length, uint64_t offset)
+{
+    int64_t result = -EAGAIN;
+    if (length <= cached.left_bytes && io->ops->pread_cached != NULL)
+        result = io->ops->pread_cached(io, fd, buffer, length, offset);
+    if (result > 0)
+        cached.left_bytes -= (uint64_t)result;
+    cached.refused |= result < 0 && result != -EINTR;
+    return result;
+}
+
 bool io_pread(struct io *io,
               int fd,
               void *buffer,
@@ -44,10 +75,16 @@ bool io_pread(struct io *io,
     ASSERT(length <= SSIZE_MAX);
     size_t done = 0;
     while (done < length) {
-        const int64_t result =
-            io->ops->pread(io, fd, (char *)buffer + done, length - done, offset + done);
+        char *const to = (char *)buffer + done;
+        const int64_t result = cached.active
+                                   ? pread_cached(io, fd, to, length - done, offset + done)
+                                   : io->ops->pread(io, fd, to, length - done, offset + done);
         if (result == -EINTR)
             continue;
+        if (result < 0 && cached.active)
+            return status_fail(status, STATUS_UNAVAILABLE,
+                               "%zu bytes at %" PRIu64 " are not in memory", length - done,
+                               offset + done);
         if (result < 0)
             return status_fail_errno(status, (int)-result, "read of %zu bytes at %" PRIu64,
                                      length - done, offset + done);

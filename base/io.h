@@ -36,6 +36,8 @@ struct io_ops {
     int (*open)(struct io *io, const char *path, enum io_open_mode mode); /* the descriptor */
     int (*close)(struct io *io, int fd);
     int64_t (*pread)(struct io *io, int fd, void *buffer, size_t length, uint64_t offset);
+    /* What is in memory, or -EAGAIN; NULL: that is never known. */
+    int64_t (*pread_cached)(struct io *io, int fd, void *buffer, size_t length, uint64_t offset);
     int64_t (*pwritev)(struct io *io, int fd, const struct iovec *parts, int n, uint64_t offset);
     int (*sync)(struct io *io, int fd);                      /* fdatasync */
     int (*allocate)(struct io *io, int fd, uint64_t length); /* fallocate from 0; the size grows */
@@ -79,6 +81,14 @@ MUST_CHECK bool io_pread(struct io *io,
                          uint64_t offset,
                          size_t *got,
                          struct status *status);
+/*
+ * Between the two, reads by this thread take what is in memory, and so many bytes in all; others fail with UNAVAILABLE, without
+ * waiting for the disk. io_cached_end() is true when one did: what was wanted is then done anew where waiting is allowed. Not
+ * nested.
+ */
+void io_cached_begin(uint64_t bytes_max);
+bool io_cached_end(void);
+
 /* Once more where the disk fails: a sector that is lost fails again. */
 MUST_CHECK bool io_pread_twice(struct io *io,
                                int fd,

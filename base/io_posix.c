@@ -50,6 +50,20 @@ static int64_t posix_pread(struct io *io, int fd, void *buffer, size_t length, u
     return got < 0 ? -errno : got;
 }
 
+static int64_t posix_pread_cached(struct io *io,
+                                  int fd,
+                                  void *buffer,
+                                  size_t length,
+                                  uint64_t offset)
+{
+    (void)io;
+    if (offset > INT64_MAX)
+        return -EINVAL;
+    const struct iovec part = {.iov_base = buffer, .iov_len = length};
+    const ssize_t got = preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT);
+    return got < 0 ? -errno : got;
+}
+
 static int64_t posix_pwritev(struct io *io,
                              int fd,
                              const struct iovec *parts,
@@ -187,6 +201,7 @@ static const struct io_ops posix_ops = {
     .open = posix_open,
     .close = posix_close,
     .pread = posix_pread,
+    .pread_cached = posix_pread_cached,
     .pwritev = posix_pwritev,
     .sync = posix_sync,
     .allocate = posix_allocate,

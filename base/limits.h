@@ -34,6 +34,8 @@
 #define LIMIT_BATCH_DECODED_BYTES (16 * MIB)
 /* Taken in: clients overshoot, and 100,000 digests to FindMissingBlobs are 7.2 MiB. */
 #define LIMIT_MESSAGE_BYTES (16 * MIB)
+/* Hashed, or read from memory, on the thread that polls for all calls of a connection: some 20 us. */
+#define LIMIT_ANSWERED_HERE_BYTES (32 * KIB)
 /* Sent out: every client library takes 4 MiB by default. */
 #define LIMIT_RESPONSE_BYTES (4 * MIB - 64 * KIB)
 /* Metadata of one call: RequestMetadata of merged actions is up to 8 KiB. */

@@ -362,6 +362,7 @@ static enum received classify(const struct call *call, bool ok);
 static void message_received(struct call *call);
 static void half_close_received(struct call *call);
 static bool adopt_message(struct call *call);
+static bool answered_here(struct call *call);
 static void handle_message(struct call *call, void *state);
 static void handle_half_close(struct call *call, void *state);
 static void run_here_or_submit(struct call *call, continuation *next, bool here);
@@ -424,8 +425,17 @@ static void message_received(struct call *call)
     }
     rpc_metrics_received(call->server->rpc_metrics, call->series, call->message.length);
     call->received_bytes += call->message.length;
-    run_here_or_submit(call, handle_message,
-                       call->method->on_poller && call->message.length <= poller_message_bytes_max);
+    const bool small = call->message.length <= poller_message_bytes_max;
+    if (!small || !answered_here(call))
+        run_here_or_submit(call, handle_message, call->method->on_poller && small);
+}
+
+static bool answered_here(struct call *call)
+{
+    if (call->method->answer_here == NULL || atomic_load(&call->cancelled))
+        return false;
+    call->handled = true;
+    return call->method->answer_here(call, call->state, &call->message);
 }
 
 /* Makes the parts of the message out of its slices, and corrects the budget. */
@@ -762,7 +772,6 @@ static void let_go_of_state(struct call *call);
 
 void call_reply(struct call *call, grpc_slice *slices, size_t count)
 {
-    ASSERT(!is_server_streaming(call));
     take_slices(call, slices, count);
     answer(call, ANSWER_OF_HANDLER, &(struct status){0}, true, (struct bytes){0});
 }

@@ -28,6 +28,7 @@ enum {
     MOVE_BYTES_MAX = 16 * 1024, /* larger data stays where it was read */
     DAMAGED_MAX = 64,           /* asked of peers for one answer */
     ZSTD_BYTES_MIN = 1024,      /* smaller blobs are sent as they are */
+    ANSWERED_HERE_MAX = 8,      /* blobs; for more a worker is worth its while */
 };
 
 struct answer {
@@ -61,6 +62,7 @@ struct batch_state {
 };
 
 static void answer_or_ask(struct call *call, struct batch_state *state);
+static void reply(struct call *call, struct answer *answer);
 static void repaired(struct call *call, void *state_memory);
 static bool ask_for_missing(struct call *call, struct batch_state *state, struct answer *answer);
 static bool start(struct call *call,
@@ -94,6 +96,35 @@ static uint8_t *piece_reserve(struct answer *answer, size_t bytes);
 static void piece_advance(struct answer *answer, size_t bytes);
 static bool cut(struct answer *answer);
 static bool add_slice(struct answer *answer, grpc_slice slice);
+
+/* A few small blobs, all of which are there. */
+static bool answer_here(struct call *call, void *state, const struct message *message)
+{
+    struct batch_state *const batch = state;
+    struct answer answer = {.server = call_server(call), .piece = grpc_empty_slice()};
+    struct status status = {0};
+    if (!store_is_in_memory(call_server(call)->store))
+        return false;
+    io_cached_begin(LIMIT_ANSWERED_HERE_BYTES);
+    bool ok = batch_read_decode(message->parts, call_arena(call), &batch->request, &status) &&
+              call_check_instance(call, batch->request.instance_name, &status) &&
+              batch->request.digest_count <= ANSWERED_HERE_MAX &&
+              start(call, &answer, batch, &status);
+    for (size_t i = 0; ok && i < answer.request.digest_count; i++) {
+        ok = (uint64_t)answer.digests[i].size_bytes <= MOVE_BYTES_MAX;
+        if (ok)
+            put_entry(&answer, i);
+        ok = ok && answer.hits == i + 1;
+    }
+    ok = ok && answer.request.digest_count > 0 && cut(&answer) && !answer.failed;
+    if (io_cached_end() || !ok) {
+        answer_free(&answer);
+        *batch = (struct batch_state){0};
+        return false;
+    }
+    reply(call, &answer);
+    return true;
+}
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
@@ -135,16 +166,21 @@ static void answer_or_ask(struct call *call, struct batch_state *state)
         call_fail(call, &status);
         return;
     }
-    /*
-     * The slices are the reply's; their array may go only once it has them, and the call may be
-     * over by then.
-     */
-    call_count_lookups(call, answer.hits, answer.misses);
-    grpc_slice *const slices = answer.slices;
-    const size_t count = answer.slice_count;
-    answer.slices = NULL;
-    answer.slice_count = 0;
-    answer_free(&answer);
+    reply(call, &answer);
+}
+
+/*
+ * The slices are the reply's; their array may go only once it has them, and the call may be
+ * over by then.
+ */
+static void reply(struct call *call, struct answer *answer)
+{
+    call_count_lookups(call, answer->hits, answer->misses);
+    grpc_slice *const slices = answer->slices;
+    const size_t count = answer->slice_count;
+    answer->slices = NULL;
+    answer->slice_count = 0;
+    answer_free(answer);
     call_reply(call, slices, count);
     free(slices);
 }
@@ -517,6 +553,7 @@ const struct method rpc_batch_read = {
     .role = ROLE_READ,
     .has_instance = true,
     .state_bytes = sizeof(struct batch_state),
+    .answer_here = answer_here,
     .on_message = on_message,
     .on_free = on_free,
 };

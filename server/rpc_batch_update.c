@@ -64,6 +64,7 @@ struct state {
 
 enum verdict { VERDICT_SETTLED, VERDICT_THERE, VERDICT_WRITE };
 
+static bool is_plain(const struct batch_update_request *request);
 static bool start(struct call *call,
                   struct state *state,
                   const struct message *message,
@@ -108,6 +109,30 @@ static void submit(struct call *call, struct state *state);
 static void on_committed(struct ack *ack, const struct status *result);
 static bool take_last(struct state *state);
 static void reply(struct call *call, void *state);
+
+/* A few KiB as they are: hashing them takes less than the way to a worker. */
+static bool answer_here(struct call *call, void *state_memory, const struct message *message)
+{
+    struct state *const state = state_memory;
+    struct status status = {0};
+    if (message->length > LIMIT_ANSWERED_HERE_BYTES ||
+        !store_is_in_memory(call_server(call)->store))
+        return false;
+    if (start(call, state, message, &status) && is_plain(&state->request)) {
+        prepare(call, state);
+        return true;
+    }
+    *state = (struct state){0};
+    return false;
+}
+
+static bool is_plain(const struct batch_update_request *request)
+{
+    for (size_t i = 0; i < request->entry_count; i++)
+        if (request->entries[i].compressor != COMPRESSOR_IDENTITY)
+            return false;
+    return true;
+}
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
@@ -528,6 +553,7 @@ const struct method rpc_batch_update = {
     .role = ROLE_WRITE_CAS,
     .has_instance = true,
     .state_bytes = sizeof(struct state),
+    .answer_here = answer_here,
     .on_message = on_message,
     .on_free = on_free,
 };

@@ -36,6 +36,7 @@ static bool parse(struct call *call,
                   struct lookup *lookup,
                   struct status *status);
 static void answer_or_ask(struct call *call, void *state);
+static void answer_found(struct call *call, struct lookup *lookup, struct byte_builder *answer);
 static void repaired(struct call *call, void *state);
 static bool ask_peers(struct call *call, struct lookup *lookup);
 static bool some_came(struct call *call, const struct lookup *lookup);
@@ -48,6 +49,35 @@ static bool put_inline(struct call *call,
                        struct status *status);
 static void reply(struct call *call, struct lookup *lookup, struct byte_builder *answer);
 static void refuse(struct call *call, const struct lookup *lookup, const struct status *status);
+
+/* The result, and that all it names is there; or that there is none, and nobody who could be asked. */
+static bool answer_here(struct call *call, void *state, const struct message *message)
+{
+    struct lookup *const lookup = state;
+    struct byte_builder answer = {0};
+    struct status status = {0};
+    if (!store_is_in_memory(call_server(call)->store))
+        return false;
+    io_cached_begin(LIMIT_ANSWERED_HERE_BYTES);
+    const bool parsed = parse(call, message, lookup, &status);
+    const bool ok = parsed && find(call, lookup, &status) && check(call, lookup, &status) &&
+                    put_inline(call, lookup, &answer, &status);
+    const bool refused = io_cached_end();
+    if (!refused && ok) {
+        answer_found(call, lookup, &answer);
+        return true;
+    }
+    byte_builder_free(&answer);
+    if (!refused && parsed && lookup->memory == NULL && status.code == STATUS_NOT_FOUND &&
+        !call_repair_is_possible(call)) {
+        count_failure(call, lookup);
+        refuse(call, lookup, &status);
+        return true;
+    }
+    free(lookup->memory);
+    *lookup = (struct lookup){0};
+    return false;
+}
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
@@ -68,9 +98,7 @@ static void answer_or_ask(struct call *call, void *state)
     lookup->completeness.missing_count = 0;
     if ((lookup->memory != NULL || find(call, lookup, &status)) && check(call, lookup, &status) &&
         put_inline(call, lookup, &answer, &status)) {
-        metrics_add(call_server(call)->metrics, METRIC_ACTION_HITS, 1);
-        call_count_lookups(call, 1, 0);
-        reply(call, lookup, &answer);
+        answer_found(call, lookup, &answer);
         return;
     }
     byte_builder_free(&answer);
@@ -80,6 +108,13 @@ static void answer_or_ask(struct call *call, void *state)
     }
     count_failure(call, lookup);
     refuse(call, lookup, &status);
+}
+
+static void answer_found(struct call *call, struct lookup *lookup, struct byte_builder *answer)
+{
+    metrics_add(call_server(call)->metrics, METRIC_ACTION_HITS, 1);
+    call_count_lookups(call, 1, 0);
+    reply(call, lookup, answer);
 }
 
 /* For the result once; for what it names as long as each round brings something. */
@@ -296,6 +331,7 @@ const struct method rpc_get_action_result = {
     .role = ROLE_READ,
     .has_instance = true,
     .state_bytes = sizeof(struct lookup),
+    .answer_here = answer_here,
     .on_message = on_message,
     .on_free = on_free,
 };

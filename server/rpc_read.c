@@ -37,6 +37,7 @@ struct read_state {
     struct read_ahead ahead;
 };
 
+static bool answer_here(struct call *call, void *state, const struct message *message);
 static void on_message(struct call *call, void *state, const struct message *message);
 static bool begin(struct call *call,
                   struct read_state *read,
@@ -49,6 +50,10 @@ static bool open_blob(struct server *server, struct read_state *read, struct sta
 static void send_next(struct call *call, void *state);
 static bool is_tiny(const struct read_state *read);
 static void send_tiny(struct call *call, struct read_state *read);
+static bool read_tiny(struct call *call,
+                      struct read_state *read,
+                      grpc_slice *slice,
+                      struct status *status);
 static void send_piece(struct call *call, struct read_state *read, struct piece *piece);
 static void read_piece(struct server *server, struct read_state *read, struct piece *piece);
 static bool make_piece(struct server *server,
@@ -87,10 +92,34 @@ const struct method rpc_read = {
     .role = ROLE_READ,
     .has_instance = true,
     .state_bytes = sizeof(struct read_state),
+    .answer_here = answer_here,
     .on_message = on_message,
     .on_sent = send_next,
     .on_free = on_free,
 };
+
+/* The whole of a tiny blob, or its rest. */
+static bool answer_here(struct call *call, void *state, const struct message *message)
+{
+    struct read_state *const read = state;
+    struct status status;
+    grpc_slice data;
+    if (!store_is_in_memory(call_server(call)->store))
+        return false;
+    io_cached_begin(LIMIT_ANSWERED_HERE_BYTES);
+    const bool ok = begin(call, read, message, &status) && is_tiny(read) &&
+                    read->position < read->end && read_tiny(call, read, &data, &status);
+    const bool refused = io_cached_end();
+    if (ok && !refused) {
+        send_slice(call, read, data, (size_t)(read->end - read->position));
+        return true;
+    }
+    if (ok)
+        grpc_slice_unref(data);
+    blob_reader_free(read->reader);
+    *read = (struct read_state){0};
+    return false;
+}
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
@@ -236,22 +265,31 @@ static bool is_tiny(const struct read_state *read)
 
 static void send_tiny(struct call *call, struct read_state *read)
 {
+    struct status status;
+    grpc_slice data;
+    if (read_tiny(call, read, &data, &status))
+        send_slice(call, read, data, (size_t)(read->end - read->position));
+    else
+        fail(call, read, &status);
+}
+
+static bool read_tiny(struct call *call,
+                      struct read_state *read,
+                      grpc_slice *slice,
+                      struct status *status)
+{
     const struct digest *const digest = &read->digest;
     const size_t stored_bytes = (size_t)record_stored_bytes((uint64_t)digest->size_bytes);
-    struct status status;
     struct bytes data;
     grpc_slice record = grpc_slice_malloc(stored_bytes);
     uint8_t *const start = GRPC_SLICE_START_PTR(record);
-    if (!read_small(call_server(call), digest, start, stored_bytes, &data, &status)) {
+    if (!read_small(call_server(call), digest, start, stored_bytes, &data, status)) {
         grpc_slice_unref(record);
-        fail(call, read, &status);
-        return;
+        return false;
     }
     const size_t at = (size_t)(data.data - start);
-    const size_t blob_bytes = (size_t)(read->end - read->position);
-    const grpc_slice part =
-        grpc_slice_sub_no_ref(record, at + (size_t)read->position, at + (size_t)read->end);
-    send_slice(call, read, part, blob_bytes);
+    *slice = grpc_slice_sub_no_ref(record, at + (size_t)read->position, at + (size_t)read->end);
+    return true;
 }
 
 /* ---- all others */
@@ -406,7 +444,10 @@ static void send_slice(struct call *call,
     grpc_slice slices[] = {grpc_slice_from_copied_buffer((const char *)head, head_bytes), data};
     read->position += blob_bytes;
     read->sent = true;
-    call_send(call, slices, ARRAY_LENGTH(slices));
+    if (read->position == read->end)
+        call_reply(call, slices, ARRAY_LENGTH(slices));
+    else
+        call_send(call, slices, ARRAY_LENGTH(slices));
 }
 
 static void on_free(struct call *call, void *state)

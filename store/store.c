@@ -471,6 +471,11 @@ static bool open_segments(struct store *store, struct status *status)
     return ok;
 }
 
+bool store_is_in_memory(const struct store *store)
+{
+    return !blob_table_is_loading(store->table);
+}
+
 bool store_has_blob(struct store *store, const struct digest *digest)
 {
     struct place place;

@@ -126,6 +126,9 @@ MUST_CHECK bool store_list_files(struct store *store,
                                  size_t *count,
                                  struct status *status);
 
+/* Is the whole index in memory, so that nothing that is looked up waits for the disk? */
+bool store_is_in_memory(const struct store *store);
+
 /* Is it there and durable. Marks it as used. The empty blob always is. */
 bool store_has_blob(struct store *store, const struct digest *digest);
 void store_has_blobs(struct store *store,

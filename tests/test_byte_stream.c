@@ -58,6 +58,12 @@ static void set_up(void)
     ck_assert(thread_start(&housekeeper, "maint", 0, keep_house, rig.server.uploads, &status));
 }
 
+static void set_up_nothing_cached(void)
+{
+    set_up();
+    atomic_store(&real.nothing_cached, true);
+}
+
 static void tear_down(void)
 {
     front_rig_stop(&rig, GRACE_MS);
@@ -969,5 +975,13 @@ int main(void)
     tcase_add_test(tcase, byte_stream_serves_others_beside_readers_that_stall);
     tcase_add_test(tcase, byte_stream_leaves_nothing_behind_when_calls_end_at_random);
     suite_add_tcase(suite, tcase);
+
+    TCase *disk = tcase_create("on disk");
+    tcase_add_checked_fixture(disk, set_up_nothing_cached, tear_down);
+    tcase_set_timeout(disk, 180);
+    tcase_add_test(disk, byte_stream_stores_blobs_of_any_size);
+    tcase_add_test(disk, byte_stream_reads_any_range);
+    tcase_add_test(disk, byte_stream_forgets_a_damaged_blob_before_its_first_byte);
+    suite_add_tcase(suite, disk);
     return test_run(suite);
 }

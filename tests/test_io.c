@@ -122,6 +122,53 @@ START_TEST(what_is_written_is_read_back)
 }
 END_TEST
 
+/* As far as the real disk's cache goes: a page that was just written is in it, and after a drop is not. */
+START_TEST(a_read_that_may_not_wait_takes_what_is_in_memory_and_no_more_than_it_may)
+{
+    struct rig rig;
+    char part[8] = {0};
+    size_t got = 0;
+    rig_set_up(&rig, POSIX);
+    int fd = create(&rig, "a");
+    write_text(&rig, fd, 0, "hello world");
+    io_cached_begin(8);
+    const bool first = io_pread(rig.io, fd, part, 5, 0, &got, &status);
+    ck_assert(!first || (got == 5 && memcmp(part, "hello", 5) == 0));
+    ck_assert(!io_pread(rig.io, fd, part, 5, 6, &got, &status)); /* of 8 bytes 3 are left */
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    ck_assert(io_cached_end());
+    ck_assert(io_pread(rig.io, fd, part, 5, 6, &got, &status)); /* it may again */
+    ck_assert_mem_eq(part, "world", 5);
+
+    io_cached_begin(100);
+    ck_assert(!io_cached_end()); /* nothing was asked for */
+    ck_assert(io_sync(rig.io, fd, &status));
+    ck_assert(io_drop_cache(rig.io, fd, &status));
+    io_cached_begin(100);
+    const bool dropped = io_pread(rig.io, fd, part, 5, 0, &got, &status);
+    ck_assert(io_cached_end() != dropped); /* a memory file system drops nothing */
+    io_close(rig.io, fd);
+    rig_tear_down(&rig);
+}
+END_TEST
+
+START_TEST(a_disk_that_does_not_say_what_is_in_memory_is_waited_for)
+{
+    struct rig rig;
+    char part[8];
+    size_t got = 0;
+    rig_set_up(&rig, SIMULATED);
+    const int fd = create(&rig, "a");
+    write_text(&rig, fd, 0, "hello world");
+    io_cached_begin(100);
+    ck_assert(!io_pread(rig.io, fd, part, 5, 0, &got, &status));
+    ck_assert(io_cached_end());
+    ck_assert(io_pread(rig.io, fd, part, 5, 0, &got, &status));
+    io_close(rig.io, fd);
+    rig_tear_down(&rig);
+}
+END_TEST
+
 START_TEST(files_are_made_once_and_opened_when_they_are_there)
 {
     struct rig rig;
@@ -557,6 +604,9 @@ int main(void)
     Suite *suite = suite_create("io");
     TCase *contract = tcase_create("contract");
     tcase_set_timeout(contract, 60);
+    tcase_add_test(contract,
+                   a_read_that_may_not_wait_takes_what_is_in_memory_and_no_more_than_it_may);
+    tcase_add_test(contract, a_disk_that_does_not_say_what_is_in_memory_is_waited_for);
     tcase_add_loop_test(contract, what_is_written_is_read_back, 0, DISK_COUNT);
     tcase_add_loop_test(contract, files_are_made_once_and_opened_when_they_are_there, 0,
                         DISK_COUNT);

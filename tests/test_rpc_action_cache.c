@@ -26,6 +26,12 @@ static void setup(void)
     cas_rig_start(&rig, 4);
 }
 
+static void setup_nothing_cached(void)
+{
+    setup();
+    atomic_store(&rig.real.nothing_cached, true);
+}
+
 static void teardown(void)
 {
     cas_rig_stop(&rig);
@@ -402,11 +408,10 @@ START_TEST(action_result_update_says_unavailable_when_a_sync_fails)
 }
 END_TEST
 
-int main(void)
+static void add_tests(Suite *suite, const char *name, void (*set_up)(void))
 {
-    Suite *const suite = suite_create("rpc_action_cache");
-    TCase *const tests = tcase_create("rpc_action_cache");
-    tcase_add_checked_fixture(tests, setup, teardown);
+    TCase *const tests = tcase_create(name);
+    tcase_add_checked_fixture(tests, set_up, teardown);
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, action_result_is_served_only_when_all_it_names_can_be_read, 0,
                         PARTS);
@@ -422,5 +427,12 @@ int main(void)
     tcase_add_test(tests, action_result_that_is_damaged_is_a_miss_and_can_be_stored_again);
     tcase_add_test(tests, action_result_update_says_unavailable_when_a_sync_fails);
     suite_add_tcase(suite, tests);
+}
+
+int main(void)
+{
+    Suite *const suite = suite_create("rpc_action_cache");
+    add_tests(suite, "in memory", setup);
+    add_tests(suite, "on disk", setup_nothing_cached);
     return test_run(suite);
 }

@@ -697,6 +697,37 @@ START_TEST(batch_read_answers_every_digest_in_order)
 }
 END_TEST
 
+/* 0: all is in memory, and is answered where it arrived; 1: nothing is, and a worker waits for the disk. */
+START_TEST(batch_read_waits_for_the_disk_only_where_it_has_to)
+{
+    enum { BLOBS = 3 };
+    struct bytes data[BLOBS];
+    struct byte_builder request = {0};
+    for (int i = 0; i < BLOBS; i++) {
+        data[i] = random_bytes((uint64_t)i, 3000);
+        const struct digest digest = real_store_put(&rig.real, data[i]);
+        add_read(&request, &digest);
+    }
+    atomic_store(&rig.real.nothing_cached, _i == 1);
+    atomic_store(&rig.real.reads, 0);
+    atomic_store(&rig.real.reads_cached, 0);
+    REAPI(BatchReadBlobsResponse) *const seen = read_blobs(&request);
+    ck_assert_uint_eq(seen->n_responses, BLOBS);
+    for (int i = 0; i < BLOBS; i++) {
+        ck_assert_int_eq(seen->responses[i]->status->code, STATUS_OK);
+        ck_assert(bytes_equal(bytes_of(seen->responses[i]->data.data, seen->responses[i]->data.len),
+                              data[i]));
+        bytes_free(data[i]);
+    }
+    protobuf_c_message_free_unpacked(&seen->base, NULL);
+    if (_i == 0)
+        ck_assert_uint_eq(atomic_load(&rig.real.reads), 0);
+    else
+        ck_assert_uint_ge(atomic_load(&rig.real.reads), BLOBS);
+    ck_assert_uint_eq(atomic_load(&rig.real.reads_cached), _i == 0 ? BLOBS : 0);
+}
+END_TEST
+
 START_TEST(batch_read_of_nothing_is_an_empty_answer)
 {
     struct byte_builder request = {0};
@@ -932,6 +963,7 @@ int main(void)
     tcase_add_test(tests, batch_update_that_is_cancelled_while_it_waits_gives_everything_back);
     tcase_add_test(tests, batch_update_says_unavailable_when_a_sync_fails_and_stores_nothing);
     tcase_add_test(tests, batch_read_answers_every_digest_in_order);
+    tcase_add_loop_test(tests, batch_read_waits_for_the_disk_only_where_it_has_to, 0, 2);
     tcase_add_test(tests, batch_read_of_nothing_is_an_empty_answer);
     tcase_add_test(tests, batch_read_uses_zstd_only_when_it_is_accepted_and_pays);
     tcase_add_test(tests, batch_read_over_the_limit_is_refused_with_numbers);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/real_store.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -9,6 +10,28 @@
 #include "store/action_record.h"
 #include "store/blob_reader.h"
 #include "store/blob_writer.h"
+
+static int64_t pread_counted(struct io *io, int fd, void *buffer, size_t length, uint64_t offset)
+{
+    struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
+    atomic_fetch_add(&real->reads, 1);
+    return io_posix()->ops->pread(io_posix(), fd, buffer, length, offset);
+}
+
+static int64_t pread_cached_or_fail(struct io *io,
+                                    int fd,
+                                    void *buffer,
+                                    size_t length,
+                                    uint64_t offset)
+{
+    struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
+    if (atomic_load(&real->nothing_cached))
+        return -EAGAIN;
+    const int64_t result = io_posix()->ops->pread_cached(io_posix(), fd, buffer, length, offset);
+    if (result > 0)
+        atomic_fetch_add(&real->reads_cached, 1);
+    return result;
+}
 
 static int sync_or_fail(struct io *io, int fd)
 {
@@ -49,6 +72,8 @@ void real_store_open(struct real_store *real, struct metrics *metrics, size_t bu
     struct status status = {0};
     *real = (struct real_store){.ops = *io_posix()->ops, .metrics = metrics};
     real->io.ops = &real->ops;
+    real->ops.pread = pread_counted;
+    real->ops.pread_cached = pread_cached_or_fail;
     real->ops.sync = sync_or_fail;
     real->ops.pwritev = pwritev_or_fail;
     real->ops.allocate = allocate_or_fail;

@@ -15,10 +15,13 @@
 
 struct real_store {
     struct io io;
-    struct io_ops ops;          /* the real ones, but for what fails below */
-    _Atomic int sync_errno;     /* not 0: every sync fails with it */
-    _Atomic int write_errno;    /* likewise every write and allocation */
-    _Atomic int allocate_errno; /* likewise every allocation alone: the disk is full */
+    struct io_ops ops;           /* the real ones, but for what fails below */
+    _Atomic int sync_errno;      /* not 0: every sync fails with it */
+    _Atomic int write_errno;     /* likewise every write and allocation */
+    _Atomic int allocate_errno;  /* likewise every allocation alone: the disk is full */
+    atomic_bool nothing_cached;  /* reads that may not wait for the disk all fail */
+    _Atomic size_t reads;        /* that may wait for the disk */
+    _Atomic size_t reads_cached; /* that need not: what was read is in memory */
     void (*_Atomic before_write)(
         size_t bytes); /* not NULL: called first, on whatever thread writes */
     struct temp_dir directory;
