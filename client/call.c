@@ -32,8 +32,10 @@ struct client_call {
     bool unary_answer; /* exactly one message comes with the status */
 
     struct client_op send, receive, finish;
-    grpc_byte_buffer *outgoing; /* owned, while send or finish is pending */
-    grpc_byte_buffer *incoming; /* owned, while receive or finish is pending */
+    grpc_byte_buffer *outgoing;                  /* owned, while send or finish is pending */
+    grpc_byte_buffer *incoming;                  /* owned, while receive or finish is pending */
+    grpc_metadata metadata[CLIENT_METADATA_MAX]; /* sent; its values are owned */
+    size_t metadata_count;
     grpc_metadata_array initial_metadata, trailing_metadata;
     grpc_status_code code;
     grpc_slice details;
@@ -167,6 +169,7 @@ static struct client_call *call_new(struct client *client,
     call->handlers = options->handlers;
     call->argument = options->argument;
     call->details = grpc_empty_slice();
+    call->metadata_count = client_metadata(client, call->metadata);
     grpc_metadata_array_init(&call->initial_metadata);
     grpc_metadata_array_init(&call->trailing_metadata);
     op_init(&call->send, call, send_completed);
@@ -221,12 +224,9 @@ static void start_batch(struct client_call *call,
 
 static grpc_op op_send_metadata(struct client_call *call)
 {
-    size_t count;
-    const grpc_metadata *metadata = client_metadata(call->client, &count);
     grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
-    op.data.send_initial_metadata.count = count;
-    /* Only read, in spite of its type. */
-    memcpy(&op.data.send_initial_metadata.metadata, &metadata, sizeof(metadata));
+    op.data.send_initial_metadata.count = call->metadata_count;
+    op.data.send_initial_metadata.metadata = call->metadata;
     return op;
 }
 
@@ -321,6 +321,8 @@ static void done_if_idle(struct client_call *call)
         grpc_byte_buffer_destroy(call->incoming);
     if (call->outgoing != NULL)
         grpc_byte_buffer_destroy(call->outgoing);
+    for (size_t i = 0; i < call->metadata_count; i++)
+        grpc_slice_unref(call->metadata[i].value);
     grpc_metadata_array_destroy(&call->initial_metadata);
     grpc_metadata_array_destroy(&call->trailing_metadata);
     grpc_slice_unref(call->details);

@@ -40,7 +40,7 @@ struct client {
     grpc_channel *channels[CLIENT_CONNECTIONS_MAX]; /* owned */
     grpc_completion_queue *queue;                   /* owned; polled by thread alone */
     struct message_pool *messages;                  /* a reference of its own */
-    grpc_metadata metadata[2];                      /* their slices are owned */
+    grpc_metadata metadata[CLIENT_METADATA_MAX];    /* their slices are owned */
     size_t metadata_count;
     bool secure;
     char server_name[CLIENT_TARGET_BYTES_MAX];
@@ -61,9 +61,6 @@ static bool set_target(struct client *client,
 static bool set_metadata(struct client *client,
                          const struct client_options *options,
                          struct status *status);
-static bool set_authorization(struct client *client,
-                              const struct client_options *options,
-                              struct status *status);
 static bool open_channels(struct client *client,
                           const struct client_options *options,
                           struct status *status);
@@ -102,7 +99,9 @@ bool client_connect(const char *target,
 
     if (!set_target(client, target, &options->tls, status))
         goto fail;
-    if (!set_metadata(client, options, status) || !set_authorization(client, options, status))
+    if (!set_metadata(client, options, status) ||
+        (options->authorization != NULL &&
+         !client_set_authorization(client, options->authorization, status)))
         goto fail;
     if (client->secure) {
         if (!client_tls_credentials(&options->tls, &client->credentials, status))
@@ -215,21 +214,22 @@ static bool set_metadata(struct client *client,
     return true;
 }
 
-static bool set_authorization(struct client *client,
-                              const struct client_options *options,
+bool client_set_authorization(struct client *client,
+                              const char *authorization,
                               struct status *status)
 {
-    if (options->authorization == NULL)
-        return true;
-    const grpc_slice value = grpc_slice_from_copied_string(options->authorization);
+    const grpc_slice value = grpc_slice_from_copied_string(authorization);
     if (!grpc_header_nonbin_value_is_legal(value)) {
         grpc_slice_unref(value);
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "the token or password holds bytes that cannot be sent");
     }
-    grpc_metadata *const entry = &client->metadata[client->metadata_count++];
+    grpc_metadata *const entry = &client->metadata[1];
+    if (client->metadata_count > 1)
+        grpc_slice_unref(entry->value);
     entry->key = grpc_slice_from_static_string("authorization");
     entry->value = value;
+    client->metadata_count = 2;
     return true;
 }
 
@@ -406,10 +406,13 @@ grpc_completion_queue *client_queue(struct client *client)
     return client->queue;
 }
 
-const grpc_metadata *client_metadata(const struct client *client, size_t *count)
+size_t client_metadata(const struct client *client, grpc_metadata metadata[CLIENT_METADATA_MAX])
 {
-    *count = client->metadata_count;
-    return client->metadata;
+    for (size_t i = 0; i < client->metadata_count; i++) {
+        metadata[i] = client->metadata[i];
+        grpc_slice_ref(metadata[i].value);
+    }
+    return client->metadata_count;
 }
 
 struct message_pool *client_messages(struct client *client)

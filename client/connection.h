@@ -69,6 +69,14 @@ MUST_CHECK bool client_connect(const char *target,
                                struct client **client,
                                struct status *status);
 
+/*
+ * Shows this from the next call on; borrowed for the call. In the thread that starts the client's calls. INVALID_ARGUMENT: it cannot
+ * be sent; then all is as it was.
+ */
+MUST_CHECK bool client_set_authorization(struct client *client,
+                                         const char *authorization,
+                                         struct status *status);
+
 /* Asserts that every call has been done. NULL is fine. */
 void client_close(struct client *client);
 
@@ -96,8 +104,9 @@ void client_prepare_process(void);
 /* For client/call.c alone. */
 grpc_channel *client_take_channel(struct client *client); /* borrowed; the next one in turn */
 grpc_completion_queue *client_queue(struct client *client);
-const grpc_metadata *client_metadata(const struct client *client,
-                                     size_t *count); /* borrowed from the client */
+enum { CLIENT_METADATA_MAX = 2 };
+/* How many there are. Their values are owned by the caller. */
+size_t client_metadata(const struct client *client, grpc_metadata metadata[CLIENT_METADATA_MAX]);
 void client_count_call(struct client *client, int change);
 struct message_pool *client_messages(struct client *client); /* borrowed from the client */
 /*

@@ -338,6 +338,13 @@ static const struct option options[] = {
      .check = check_peer,
      .help = "Nodes to follow: what they have comes here, too. HOST:PORT, or grpcs://HOST:PORT "
              "with TLS. Read again at SIGHUP."},
+    {.name = "peer-token-file",
+     .operand = "FILE",
+     .type = OPTION_TEXT,
+     .offset = FIELD(peer_token_file),
+     .default_value = "",
+     .maximum = 3900,
+     .help = "Its first line is a token that is shown to the peers. Read again when it changes."},
     {.name = "read-repair",
      .operand = "HOW",
      .type = OPTION_CHOICE,
@@ -492,6 +499,7 @@ void config_free(struct config *config)
     free(config->access);
     free(config->allow_anonymous);
     free(config->tls_cert);
+    free(config->peer_token_file);
     free(config->tls_key);
     free(config->tls_client_ca);
     free(config->tls_client_auth);
@@ -1164,6 +1172,22 @@ static bool check_instance_or_all(const char *value, struct status *status)
     return strcmp(value, "*") == 0 || check_instance(value, status);
 }
 
+/* A token that everybody on the way can read is none. */
+static bool check_secret(const char *peer, struct status *status)
+{
+    static const char plain[] = "grpc://";
+    static const char secure[] = "grpcs://";
+    if (strncmp(peer, secure, sizeof(secure) - 1) == 0)
+        return true;
+    const char *const address =
+        strncmp(peer, plain, sizeof(plain) - 1) == 0 ? peer + sizeof(plain) - 1 : peer;
+    return address_is_loopback(address) ||
+           status_fail(status, STATUS_INVALID_ARGUMENT,
+                       "option peer-token-file: peer %s would get the token unencrypted; say "
+                       "grpcs://HOST:PORT",
+                       peer);
+}
+
 /* What no single option is wrong in. */
 static bool check_together(const struct config *config, struct status *status)
 {
@@ -1179,6 +1203,9 @@ static bool check_together(const struct config *config, struct status *status)
                 return status_fail(status, STATUS_INVALID_ARGUMENT,
                                    "option http-keys: %s is an option instance, too",
                                    config->http_keys.items[i]);
+    for (size_t i = 0; config->peer_token_file[0] != '\0' && i < config->peers.count; i++)
+        if (!check_secret(config->peers.items[i], status))
+            return false;
     if (config->access[0] == '\0' && strcmp(config->allow_anonymous, "yes") != 0 &&
         !config_is_loopback(config))
         return status_fail(status, STATUS_INVALID_ARGUMENT,

@@ -62,6 +62,7 @@ struct config {
     uint64_t pollers;
     uint64_t scrub_bytes_per_s; /* 0: no pass begins by itself */
     struct config_list peers;   /* nodes to follow */
+    char *peer_token_file;      /* path; "": none */
     char *read_repair;          /* "on" or "off" */
     int64_t upload_keep_ns;
     int64_t drain_ns;

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/file_stamp.h"
 #include "base/limits.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "client/credentials.h"
 #include "client/replication.h"
 #include "client/version.h"
 #include "server/repair.h"
@@ -35,6 +37,7 @@ static bool is_in(const char *address, char *const *addresses, size_t count);
 static bool is_followed(struct peers *peers, const char *address);
 static void stop_those_not_in(struct peers *peers, char *const *addresses, size_t count);
 static bool follow(struct peers *peers, const char *address, struct status *status);
+static bool has_text(const char *text);
 
 bool peers_new(const struct peers_config *config, struct peers **peers, struct status *status)
 {
@@ -240,5 +243,39 @@ bool peer_connect(const char *address,
             identity->certificate[0] != '\0' ? identity->certificate : NULL;
         options.tls.key_file = identity->key[0] != '\0' ? identity->key : NULL;
     }
-    return client_connect(address, &options, client, status);
+    char *authorization = NULL;
+    if (identity != NULL && has_text(identity->token) &&
+        !credentials_read(identity->token, NULL, &authorization, status))
+        return false;
+    options.authorization = authorization;
+    const bool connected = client_connect(address, &options, client, status);
+    credentials_free(authorization);
+    return connected;
+}
+
+void peer_token_step(struct peer_token *token, struct client *client)
+{
+    const int64_t now_ns = clock_monotonic_ns(client_clock(client));
+    if (!has_text(token->path) || (token->looked_ns != 0 && now_ns - token->looked_ns < NS_PER_S))
+        return;
+    token->looked_ns = now_ns;
+    char *paths[] = {(char *)(uintptr_t)token->path};
+    const uint64_t stamp = file_stamp(paths, 1);
+    if (stamp == token->stamp || stamp == 0)
+        return;
+    char *authorization = NULL;
+    struct status why = {0};
+    struct log_text path;
+    struct log_text reason;
+    token->stamp = stamp; /* of no use once is of no use until it changes */
+    if (!credentials_read(token->path, NULL, &authorization, &why) ||
+        !client_set_authorization(client, authorization, &why))
+        log_event(LOG_LEVEL_WARN, "peer_token_not_read", "path=%s reason=%s",
+                  log_quote(&path, token->path), log_quote(&reason, why.message));
+    credentials_free(authorization);
+}
+
+static bool has_text(const char *text)
+{
+    return text != NULL && text[0] != '\0';
 }

@@ -17,10 +17,19 @@ enum { PEERS_MAX = 64 };
 /* Bytes that all pullers together may have on their way. */
 #define PEERS_FETCH_BYTES_MAX (64 * MIB)
 
-/* How TLS to a peer is spoken, where its address says grpcs://. Paths of PEM files, "": none; borrowed. */
+/* Who we are to a peer. Paths of files, "": none; borrowed. */
 struct peer_identity {
+    /* PEM, where its address says grpcs://. */
     const char *certificate, *key; /* our own, for peers that ask for it */
     const char *ca;                /* who signs theirs; "": whom the system trusts */
+    const char *token;             /* its first line is a bearer token that is shown; NULL: none */
+};
+
+/* A token that is shown, and read again when its file changes. */
+struct peer_token {
+    const char *path; /* borrowed; NULL: none */
+    uint64_t stamp;   /* of the file as it was read */
+    int64_t looked_ns;
 };
 
 struct peers_config {
@@ -30,7 +39,7 @@ struct peers_config {
     struct repair *repair;                /* told who there is; NULL: read repair is off */
     const char *name;                     /* what peers call us; copied */
     const char *instance;                 /* whose name is served by all of them; copied */
-    const struct peer_identity *identity; /* copied; NULL: no TLS. Its texts outlive this */
+    const struct peer_identity *identity; /* copied; NULL: nobody. Its texts outlive this */
     int64_t lie_pause_ns;                 /* as in puller.h */
 };
 
@@ -62,7 +71,12 @@ bool peers_are_behind(struct peers *peers, const char *address);
 /* Sets the metrics of them all. From time to time, by the maintenance thread. */
 void peers_step(struct peers *peers);
 
-/* A client for talking to a peer. Errors: INVALID_ARGUMENT for an address that is none; RESOURCE_EXHAUSTED. */
+/* Looks once a second whether the file has changed. In the thread that starts the client's calls. A file that is of no use changes nothing. */
+void peer_token_step(struct peer_token *token, struct client *client);
+
+/*
+ * A client for talking to a peer. Errors: INVALID_ARGUMENT for an address that is none, or a file of no use; RESOURCE_EXHAUSTED.
+ */
 MUST_CHECK bool peer_connect(const char *address,
                              const char *instance,
                              const struct peer_identity *identity,

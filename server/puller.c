@@ -47,6 +47,7 @@ bool puller_start(const struct puller_config *config, struct puller **puller, st
     if (made == NULL)
         return status_fail_errno(status, ENOMEM, "puller");
     made->store = durability_store(config->durability);
+    made->token.path = config->identity != NULL ? config->identity->token : NULL;
     event_loop_init(&made->loop, made->store->clock);
     lock_init(&made->lock, LOCK_RANK_PULLER);
     made->pause.run = pause_over;
@@ -367,6 +368,7 @@ static void tick(struct timer *timer)
 {
     struct puller *const puller = CONTAINER_OF(timer, struct puller, tick);
     save_cursor(puller);
+    peer_token_step(&puller->token, puller->client);
     event_loop_start_timer(&puller->loop, timer, tick_ns);
 }
 

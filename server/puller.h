@@ -37,7 +37,7 @@ struct puller_config {
     struct flights *flights;
     struct fetch_budget *budget;
     struct metrics *metrics;
-    const struct peer_identity *identity; /* NULL: no TLS */
+    const struct peer_identity *identity; /* NULL: nobody */
     int64_t lie_pause_ns;                 /* how long a liar is left alone; 0: a minute */
     uint32_t page_records;                /* asked for at once; 0: what is right */
 };

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "client/replication.h"
 #include "client/unary.h"
+#include "server/peers.h"
 #include "server/puller.h"
 
 struct pull_page;
@@ -32,7 +33,8 @@ struct puller {
     struct puller_config config; /* its texts are owned */
     struct store *store;         /* borrowed */
     struct client *client;       /* owned */
-    struct fetcher *fetcher;     /* owned */
+    struct peer_token token;
+    struct fetcher *fetcher; /* owned */
     struct event_loop loop;
     struct thread thread;
 

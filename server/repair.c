@@ -26,9 +26,10 @@ static const int64_t lie_pause_ns = 60 * NS_PER_S;
 
 /* One peer, in the repair's thread. */
 struct repair_peer {
-    struct repair *repair;   /* borrowed */
-    char *address;           /* owned */
-    struct client *client;   /* owned */
+    struct repair *repair; /* borrowed */
+    char *address;         /* owned */
+    struct client *client; /* owned */
+    struct peer_token token;
     struct fetcher *fetcher; /* owned */
     bool down, removed;
     bool is_self;
@@ -333,6 +334,8 @@ static struct repair_peer *next_peer(struct repair *repair, const struct repair_
     struct repair_peer *peer = after == NULL ? repair->peers : after->next;
     while (peer != NULL && (peer->down || peer->removed || peer->is_self))
         peer = peer->next;
+    if (peer != NULL)
+        peer_token_step(&peer->token, peer->client);
     return peer;
 }
 
@@ -699,6 +702,7 @@ static void probe(struct timer *timer)
         .argument = peer,
     };
     struct status why = {0};
+    peer_token_step(&peer->token, peer->client);
     if (!unary_start(peer->client, &call, &peer->probe, &why))
         event_loop_start_timer(&peer->repair->loop, timer, probe_pause_ns);
 }
@@ -783,6 +787,7 @@ static bool peer_new(struct repair *repair,
         return status_fail_errno(status, ENOMEM, "read repair");
     made->repair = repair;
     made->probe_timer.run = probe;
+    made->token.path = repair->config.identity != NULL ? repair->config.identity->token : NULL;
     made->address = strdup(address);
     const struct fetcher_config fetcher = {
         .loop = &repair->loop,

@@ -30,7 +30,7 @@ struct repair_config {
     struct metrics *metrics;
     int64_t silence_ns;   /* what a peer that does not answer costs; 0: REPAIR_SILENCE_NS */
     const char *instance; /* whose name is served by all of them; copied */
-    const struct peer_identity *identity; /* copied; NULL: no TLS. Its texts outlive this */
+    const struct peer_identity *identity; /* copied; NULL: nobody. Its texts outlive this */
     /* Is there something at this peer that has not come yet? On the repair's thread. NULL: there may be. */
     bool (*is_behind)(void *argument, const char *address);
     void *argument;

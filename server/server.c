@@ -20,6 +20,7 @@
 #include "base/lock.h"
 #include "base/thread.h"
 #include "server/accept_guard.h"
+#include "client/credentials.h"
 #include "server/access.h"
 #include "server/budget.h"
 #include "server/call.h"
@@ -171,7 +172,11 @@ bool server_check_files(const struct config *config, struct status *status)
     struct metrics *const metrics = calloc(1, sizeof(*metrics));
     if (metrics == NULL)
         return status_fail_errno(status, ENOMEM, "server");
-    const bool ok = open_files(config, clock_real(), metrics, &access, &tls, status);
+    char *authorization = NULL;
+    const bool ok = open_files(config, clock_real(), metrics, &access, &tls, status) &&
+                    (config->peer_token_file[0] == '\0' ||
+                     credentials_read(config->peer_token_file, NULL, &authorization, status));
+    credentials_free(authorization);
     access_free(access);
     tls_free(tls);
     free(metrics);
@@ -323,8 +328,10 @@ static bool follow_peers(struct server *server, struct status *status)
 {
     const struct config *const config = server->config;
     const char *const instance = config->instances.count > 0 ? config->instances.items[0] : "";
-    const struct peer_identity identity = {
-        .certificate = config->tls_cert, .key = config->tls_key, .ca = config->tls_client_ca};
+    const struct peer_identity identity = {.certificate = config->tls_cert,
+                                           .key = config->tls_key,
+                                           .ca = config->tls_client_ca,
+                                           .token = config->peer_token_file};
     char name[256] = "";
     if (gethostname(name, sizeof(name) - 1) != 0)
         name[0] = '\0';

@@ -33,6 +33,7 @@ static struct flights *flights;
 static struct fetch_budget budget;
 static struct fake_peer peers[PEERS];
 static struct puller *pullers[PEERS];
+static const struct peer_identity *identity; /* of pullers that are started from now on */
 
 static void setup(void)
 {
@@ -55,6 +56,7 @@ static void start_puller(size_t which, uint32_t page_records)
         .flights = flights,
         .budget = &budget,
         .metrics = &metrics,
+        .identity = identity,
         .lie_pause_ns = LIE_PAUSE_MS * NS_PER_MS,
         .page_records = page_records,
     };
@@ -593,6 +595,57 @@ START_TEST(what_is_written_here_is_later_than_all_that_a_peer_told)
 }
 END_TEST
 
+/* ---- who we are */
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *const file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+START_TEST(the_token_is_shown_and_read_again_when_it_is_renewed)
+{
+    struct temp_dir directory;
+    temp_dir_make(&directory);
+    char path[TEMP_DIR_PATH_BYTES_MAX + 16];
+    snprintf(path, sizeof(path), "%s/token", directory.path);
+    const struct peer_identity who = {.certificate = "", .key = "", .ca = "", .token = path};
+    identity = &who;
+    write_text(path, "first\n");
+    FAKE_PEER_SET(&peers[0], wants, "Bearer first");
+    const struct digest before = put(&peers[0], 1, 100);
+    start_puller(0, 0);
+    WAIT_UNTIL(holds(&before));
+    FAKE_PEER_SET(&peers[0], wants, "Bearer second");
+    const struct digest after = put(&peers[0], 2, 100);
+    WAIT_UNTIL(report(0).last_error.code == STATUS_UNAUTHENTICATED);
+    ck_assert(!holds(&after));
+    write_text(path, "second\n");
+    WAIT_UNTIL(holds(&after));
+    /* One that cannot be sent changes nothing. */
+    write_text(path, "\001\n");
+    usleep(1500 * 1000);
+    const struct digest last = put(&peers[0], 3, 100);
+    WAIT_UNTIL(holds(&last));
+    stop_puller(0);
+    temp_dir_remove(&directory);
+}
+END_TEST
+
+START_TEST(a_token_that_cannot_be_read_is_told_at_once)
+{
+    const struct peer_identity who = {
+        .certificate = "", .key = "", .ca = "", .token = "/nowhere/token"};
+    struct client *client = NULL;
+    struct status status = {0};
+    ck_assert(!peer_connect("127.0.0.1:1", "", &who, clock_real(), &client, &status));
+    ck_assert_int_eq(status.code, STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(status.message, "/nowhere/token"));
+}
+END_TEST
+
 /* ---- logs that are not what they were */
 
 START_TEST(a_peer_with_another_log_is_followed_from_its_beginning)
@@ -753,6 +806,8 @@ int main(void)
     tcase_add_test(tests,
                    a_result_whose_outputs_nobody_has_is_left_out_and_comes_when_it_is_told_again);
     tcase_add_test(tests, deletions_travel);
+    tcase_add_test(tests, the_token_is_shown_and_read_again_when_it_is_renewed);
+    tcase_add_test(tests, a_token_that_cannot_be_read_is_told_at_once);
     tcase_add_test(tests, what_is_written_here_is_later_than_all_that_a_peer_told);
     tcase_add_loop_test(tests, a_peer_with_another_log_is_followed_from_its_beginning, 0, 3);
     tcase_add_test(tests, a_peer_that_is_gone_is_followed_again_when_it_is_back);

@@ -90,6 +90,19 @@ check "a peer that is taken out of the file is left at SIGHUP" within 10 logged 
 cp "$WORK/a.conf.whole" "$WORK/a.conf"
 kill -HUP "${pids[0]}"
 check "and followed again when it is back in it" within 10 logged peer_connected 2
+# As the file says for nodes that have no certificates that the other knows.
+kill -TERM "${pids[0]}"
+wait "${pids[0]}"
+same "a stops with status 0" 0 $?
+openssl rand -hex 32 >"$WORK/etc-a/peer-token"
+sed -i "/^certificate cache-a /d; s/^#token node .*/token node $(head -1 "$WORK/etc-a/peer-token" | tr -d '\n' | sha256sum | cut -c 1-64)/" \
+    "$WORK/etc-b/access"
+sed -i 's/^group nodes .*/group nodes node cache-b/' "$WORK/etc-b/access"
+sed -i 's/^#peer-token-file/peer-token-file/' "$WORK/a.conf"
+check "with a token the configuration of a is one, too" "$VARVED" --config "$WORK/a.conf" --check-config
+"$VARVED" --config "$WORK/a.conf" >>"$WORK/a.log" 2>&1 &
+pids[0]=$!
+check "and b lets a follow it for its token" within 20 logged peer_connected 3
 for pid in "${pids[@]}"; do
     kill -TERM "$pid"
     wait "$pid"

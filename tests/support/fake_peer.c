@@ -179,7 +179,14 @@ static void serve(void *argument, struct fake_call *call)
     fake_peer_lock(peer);
     const bool black_hole = peer->black_hole;
     const unsigned pause_ms = peer->pause_ms;
+    const char *const wants = peer->wants;
     fake_peer_unlock(peer);
+    struct bytes shown;
+    if (wants != NULL && (fake_call_metadata(call, "authorization", &shown) == NULL ||
+                          !bytes_equal_string(shown, wants))) {
+        fake_call_finish(call, STATUS_UNAUTHENTICATED, "another token, please", NULL);
+        return;
+    }
     if (black_hole) {
         fake_call_hang(call);
         return;
