@@ -21,8 +21,11 @@ enum special {
     SPECIAL_TREE = 16, /* --skip-special, --skip-unreadable, --follow */
     SPECIAL_JOBS = 32,
     SPECIAL_RECURSIVE = 64,
-    SPECIAL_REPLICATE = 256, /* --to, --all, --tree, --action-results, --compare */
-    SPECIAL_FSCK = 128,      /* --rebuild-index, --list, --export, --export-all */
+    SPECIAL_REPLICATE = 256, /* --to, --all, --tree, --compare */
+    SPECIAL_FSCK = 128,      /* --rebuild-index, --export, --export-all */
+    SPECIAL_LIST = 512,
+    SPECIAL_RESULTS = 1024, /* --action-results */
+    SPECIAL_ADMIN = 2048,   /* --yes, --instances, --writer, --before, --after, --peers */
 };
 
 struct command {
@@ -45,8 +48,11 @@ static const struct command commands[] = {
     {"capabilities", 0, 0, cli_capabilities, 0},
     {"status", 0, 0, cli_status, 0},
     {"scrub", 0, 1, cli_scrub, 0},
-    {"replicate", 0, 0, cli_replicate, SPECIAL_DIGESTS | SPECIAL_JOBS | SPECIAL_REPLICATE},
-    {"fsck", 1, 1, cli_fsck, SPECIAL_OUTPUT | SPECIAL_FSCK},
+    {"replicate", 0, 0, cli_replicate,
+     SPECIAL_DIGESTS | SPECIAL_JOBS | SPECIAL_REPLICATE | SPECIAL_RESULTS},
+    {"admin", 1, SIZE_MAX, cli_admin,
+     SPECIAL_DIGESTS | SPECIAL_LIST | SPECIAL_RESULTS | SPECIAL_ADMIN},
+    {"fsck", 1, 1, cli_fsck, SPECIAL_OUTPUT | SPECIAL_FSCK | SPECIAL_LIST},
 };
 
 static const struct {
@@ -60,8 +66,11 @@ static const struct {
     {SPECIAL_TREE, "--skip-special, --skip-unreadable or --follow"},
     {SPECIAL_JOBS, "--jobs"},
     {SPECIAL_RECURSIVE, "--recursive"},
-    {SPECIAL_REPLICATE, "--to, --all, --tree, --action-results or --compare"},
-    {SPECIAL_FSCK, "--rebuild-index, --list, --export or --export-all"},
+    {SPECIAL_REPLICATE, "--to, --all, --tree or --compare"},
+    {SPECIAL_FSCK, "--rebuild-index, --export or --export-all"},
+    {SPECIAL_LIST, "--list"},
+    {SPECIAL_RESULTS, "--action-results"},
+    {SPECIAL_ADMIN, "--yes, --instances, --writer, --before, --after or --peers"},
 };
 
 static const char usage[] = "usage: varve [--server HOST:PORT] [--instance NAME] [--json] "
@@ -94,6 +103,23 @@ static const char help[] =
     "HASH/SIZE, or\n"
     "                         --all that a varve server has; with --compare it only tells how the "
     "two differ\n"
+    "  admin stats            what a varve server counts, and what of its budgets is used; this "
+    "and "
+    "the next need the\n"
+    "                         role admin\n"
+    "  admin explain HASH/SIZE  why a blob or an action's result is there or not; --peers: and "
+    "whether the peers of\n"
+    "                         the server have the blob, which are shown what the server is shown\n"
+    "  admin who HASH/SIZE    who wrote the result of this action, when and from where\n"
+    "  admin forget HASH/SIZE...  deletes these blobs, or those of --digests FILE, here and at the "
+    "nodes that follow;\n"
+    "                         with --action-results the results of these actions, or those that "
+    "--instances, --writer,\n"
+    "                         --before and --after describe. Only says what would go until --yes "
+    "is given\n"
+    "  admin drain [REASON]   takes a varve server out of service for balancers; it goes on with "
+    "what comes\n"
+    "  admin undrain          and back\n"
     "  fsck DATA              reads everything in the data directory of a server that is stopped, "
     "and tells\n"
     "                         what is damaged; changes nothing. --list: what is stored; --export "
@@ -134,6 +160,13 @@ static const char help[] =
     "  --tree HASH/SIZE, --all  of replicate: what is copied\n"
     "  --action-results       of replicate --all: those of the instance, too\n"
     "  --compare              of replicate --all: copies nothing\n"
+    "  --yes                  of admin forget: it is carried out\n"
+    "  --instances NAME       of admin forget --action-results: this instance and all below it; * "
+    "for all\n"
+    "  --writer WORD          likewise: a tool, user:NAME, or an address\n"
+    "  --before TIME, --after TIME  likewise: when they were written; 2026-12-01, "
+    "2026-12-01T08:30:00Z, or 36h ago\n"
+    "  --peers                of admin explain\n"
     "  --help, --version\n"
     "\n"
     "Results go to standard output, everything else to standard error, with --json as an object a "
@@ -173,6 +206,12 @@ enum option_value {
     OPTION_TREE,
     OPTION_ACTION_RESULTS,
     OPTION_COMPARE,
+    OPTION_YES,
+    OPTION_INSTANCES,
+    OPTION_WRITER,
+    OPTION_BEFORE,
+    OPTION_AFTER,
+    OPTION_PEERS,
     OPTION_LIST,
     OPTION_EXPORT,
     OPTION_EXPORT_ALL,
@@ -208,6 +247,12 @@ static const struct option options[] = {
     {"tree", required_argument, NULL, OPTION_TREE},
     {"action-results", no_argument, NULL, OPTION_ACTION_RESULTS},
     {"compare", no_argument, NULL, OPTION_COMPARE},
+    {"yes", no_argument, NULL, OPTION_YES},
+    {"instances", required_argument, NULL, OPTION_INSTANCES},
+    {"writer", required_argument, NULL, OPTION_WRITER},
+    {"before", required_argument, NULL, OPTION_BEFORE},
+    {"after", required_argument, NULL, OPTION_AFTER},
+    {"peers", no_argument, NULL, OPTION_PEERS},
     {"rebuild-index", no_argument, NULL, OPTION_REBUILD_INDEX},
     {"list", no_argument, NULL, OPTION_LIST},
     {"export", required_argument, NULL, OPTION_EXPORT},
@@ -372,6 +417,24 @@ static bool parse_option(struct cli *cli, int value, const char *text)
     case OPTION_COMPARE:
         cli->compare = true;
         return true;
+    case OPTION_YES:
+        cli->yes = true;
+        return true;
+    case OPTION_INSTANCES:
+        cli->instances = text;
+        return true;
+    case OPTION_WRITER:
+        cli->writer = text;
+        return true;
+    case OPTION_BEFORE:
+        cli->before = text;
+        return true;
+    case OPTION_AFTER:
+        cli->after = text;
+        return true;
+    case OPTION_PEERS:
+        cli->ask_peers = true;
+        return true;
     case OPTION_REBUILD_INDEX:
         cli->rebuild_index = true;
         return true;
@@ -487,12 +550,16 @@ static unsigned specials_given(const struct cli *cli)
            (tree != 0 ? SPECIAL_TREE : 0U) | (cli->jobs > 0 ? SPECIAL_JOBS : 0U) |
            (cli->recursive ? SPECIAL_RECURSIVE : 0U) |
            (cli->to != NULL || cli->to_token_file != NULL || cli->to_login_file != NULL ||
-                    cli->all || cli->tree != NULL || cli->action_results || cli->compare
+                    cli->all || cli->tree != NULL || cli->compare
                 ? SPECIAL_REPLICATE
                 : 0U) |
-           (cli->rebuild_index || cli->list || cli->export_digest != NULL ||
-                    cli->export_directory != NULL
+           (cli->rebuild_index || cli->export_digest != NULL || cli->export_directory != NULL
                 ? SPECIAL_FSCK
+                : 0U) |
+           (cli->list ? SPECIAL_LIST : 0U) | (cli->action_results ? SPECIAL_RESULTS : 0U) |
+           (cli->yes || cli->instances != NULL || cli->writer != NULL || cli->before != NULL ||
+                    cli->after != NULL || cli->ask_peers
+                ? SPECIAL_ADMIN
                 : 0U);
 }
 

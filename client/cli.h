@@ -38,14 +38,18 @@ struct cli {
     unsigned tree_options;    /* of enum tree_option */
     size_t jobs;              /* calls in flight at most; 0: as many as suit */
     bool recursive;           /* ls */
-    bool rebuild_index, list; /* fsck */
+    bool rebuild_index;       /* fsck */
+    bool list;                /* fsck, admin */
     /* replicate */
     const char *to;                            /* the destination */
     const char *to_token_file, *to_login_file; /* NULL: none, also none of the environment */
     const char *tree;                          /* NULL: not asked for */
     bool all, action_results, compare;
     const char *export_digest, *export_directory; /* fsck; NULL: not asked for */
-    char **arguments;                             /* borrowed from argv; of the command */
+    /* admin */
+    bool yes, ask_peers;
+    const char *instances, *writer, *before, *after; /* NULL: not asked for */
+    char **arguments;                                /* borrowed from argv; of the command */
     size_t argument_count;
 
     struct client *client; /* owned while a command runs; NULL with --store */
@@ -87,7 +91,7 @@ MUST_CHECK bool cli_each_digest(const struct cli *cli,
 MUST_CHECK bool cli_open_input(const char *name, int *fd, struct status *status);
 
 /* Each command: client/cli_blobs.c, client/cli_tree.c, client/cli_store.c, client/cli_fsck.c,
- * client/cli_replicate.c and client/cli_server.c. */
+ * client/cli_replicate.c, client/cli_admin.c and client/cli_server.c. */
 enum cli_exit cli_put(struct cli *cli);
 enum cli_exit cli_put_store(struct cli *cli);
 enum cli_exit cli_get(struct cli *cli);
@@ -102,6 +106,7 @@ enum cli_exit cli_capabilities(struct cli *cli);
 enum cli_exit cli_status(struct cli *cli);
 enum cli_exit cli_scrub(struct cli *cli);
 enum cli_exit cli_replicate(struct cli *cli);
+enum cli_exit cli_admin(struct cli *cli);
 enum cli_exit cli_fsck(
     struct cli *cli); /* FAILED: damage was found. NOT_FOUND: it cannot be opened */
 

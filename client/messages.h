@@ -31,6 +31,12 @@
 #define METHOD_STORE_STATUS "/varve.v1.Store/Status"
 #define METHOD_STORE_SCRUB "/varve.v1.Store/Scrub"
 #define METHOD_REPLICATION_PEERS "/varve.v1.Replication/Peers"
+#define METHOD_ADMIN_STATS "/varve.v1.Admin/Stats"
+#define METHOD_ADMIN_FORGET "/varve.v1.Admin/Forget"
+#define METHOD_ADMIN_DRAIN "/varve.v1.Admin/Drain"
+#define METHOD_ADMIN_UNDRAIN "/varve.v1.Admin/Undrain"
+#define METHOD_ADMIN_EXPLAIN "/varve.v1.Admin/Explain"
+#define METHOD_ADMIN_WHO "/varve.v1.Admin/Who"
 
 /* Slices are owned by the caller; digests of one request have one digest function. */
 grpc_slice find_missing_request(struct bytes instance, const struct digest *digests, size_t count);

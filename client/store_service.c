@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/store_service.h"
 
-#include <stdlib.h>
-
 #include "client/call.h"
 #include "client/messages.h"
 #include "client/unary.h"
@@ -15,11 +13,6 @@ static bool stat_page(struct client *client,
                       struct blob_place *places,
                       size_t count,
                       struct status *status);
-static void *call_and_unpack(struct client *client,
-                             const char *method,
-                             grpc_slice body,
-                             const ProtobufCMessageDescriptor *descriptor,
-                             struct status *status);
 static void copy_scrub(const Varve__V1__ScrubResponse *from, struct scrub_state *to);
 static void copy_text(char to[SERVER_TEXT_BYTES_MAX], const char *from);
 
@@ -45,9 +38,9 @@ static bool stat_page(struct client *client,
                       struct status *status)
 {
     Varve__V1__StatResponse *response =
-        call_and_unpack(client, METHOD_STORE_STAT,
-                        find_missing_request(client_instance_name(client), digests, count),
-                        &varve__v1__stat_response__descriptor, status);
+        unary_call_unpacked(client, METHOD_STORE_STAT,
+                            find_missing_request(client_instance_name(client), digests, count),
+                            &varve__v1__stat_response__descriptor, status);
     if (response == NULL)
         return false;
     const bool ok = response->n_places == count;
@@ -73,8 +66,8 @@ bool store_service_status(struct client *client,
                           struct status *status)
 {
     Varve__V1__StatusResponse *response =
-        call_and_unpack(client, METHOD_STORE_STATUS, grpc_empty_slice(),
-                        &varve__v1__status_response__descriptor, status);
+        unary_call_unpacked(client, METHOD_STORE_STATUS, grpc_empty_slice(),
+                            &varve__v1__status_response__descriptor, status);
     if (response == NULL)
         return false;
     *server = (struct server_status){
@@ -110,11 +103,11 @@ bool store_service_scrub(struct client *client,
 {
     /* The field `start`, a varint of 1; an empty message where it is not set. */
     static const char start[] = {1 << 3, 1};
-    Varve__V1__ScrubResponse *response =
-        call_and_unpack(client, METHOD_STORE_SCRUB,
-                        request == SCRUB_START ? grpc_slice_from_copied_buffer(start, sizeof(start))
-                                               : grpc_empty_slice(),
-                        &varve__v1__scrub_response__descriptor, status);
+    Varve__V1__ScrubResponse *response = unary_call_unpacked(
+        client, METHOD_STORE_SCRUB,
+        request == SCRUB_START ? grpc_slice_from_copied_buffer(start, sizeof(start))
+                               : grpc_empty_slice(),
+        &varve__v1__scrub_response__descriptor, status);
     if (response == NULL)
         return false;
     copy_scrub(response, scrub);
@@ -135,27 +128,6 @@ static void copy_scrub(const Varve__V1__ScrubResponse *from, struct scrub_state 
         .bytes_per_second = from->bytes_per_second,
         .last_pass_unix_ns = from->last_pass_unix_ns,
     };
-}
-
-/* NULL: failed. */
-static void *call_and_unpack(struct client *client,
-                             const char *method,
-                             grpc_slice body,
-                             const ProtobufCMessageDescriptor *descriptor,
-                             struct status *status)
-{
-    grpc_byte_buffer *reply;
-    if (!unary_call(client, method, body, &reply, status))
-        return NULL;
-    size_t length;
-    uint8_t *flat = message_flat(reply, &length);
-    grpc_byte_buffer_destroy(reply);
-    void *message = flat != NULL ? protobuf_c_message_unpack(descriptor, NULL, length, flat) : NULL;
-    free(flat);
-    if (message == NULL)
-        status_fail(status, STATUS_INTERNAL, "%s: the server's answer is malformed",
-                    strrchr(method, '/') + 1);
-    return message;
 }
 
 static void copy_text(char to[SERVER_TEXT_BYTES_MAX], const char *from)

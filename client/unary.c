@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/unary.h"
 
+#include <protobuf-c/protobuf-c.h>
 #include <stdlib.h>
+
+#include "client/messages.h"
 
 struct unary {
     struct client *client; /* borrowed */
@@ -140,4 +143,24 @@ bool unary_call(struct client *client,
     if (!ok)
         status_prefix(status, "%s", strrchr(method, '/') + 1);
     return ok;
+}
+
+void *unary_call_unpacked(struct client *client,
+                          const char *method,
+                          grpc_slice body,
+                          const struct ProtobufCMessageDescriptor *descriptor,
+                          struct status *status)
+{
+    grpc_byte_buffer *reply;
+    if (!unary_call(client, method, body, &reply, status))
+        return NULL;
+    size_t length;
+    uint8_t *flat = message_flat(reply, &length);
+    grpc_byte_buffer_destroy(reply);
+    void *message = flat != NULL ? protobuf_c_message_unpack(descriptor, NULL, length, flat) : NULL;
+    free(flat);
+    if (message == NULL)
+        status_fail(status, STATUS_INTERNAL, "%s: the server's answer is malformed",
+                    strrchr(method, '/') + 1);
+    return message;
 }

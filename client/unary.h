@@ -49,4 +49,15 @@ MUST_CHECK bool unary_call(struct client *client,
                            grpc_byte_buffer **reply,
                            struct status *status);
 
+/*
+ * The same with an answer that protobuf-c unpacks: freed by the caller with protobuf_c_message_free_unpacked(). NULL: failed;
+ * INTERNAL when the answer is malformed.
+ */
+struct ProtobufCMessageDescriptor;
+void *unary_call_unpacked(struct client *client,
+                          const char *method,
+                          grpc_slice body,
+                          const struct ProtobufCMessageDescriptor *descriptor,
+                          struct status *status);
+
 #endif

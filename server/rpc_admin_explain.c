@@ -79,6 +79,7 @@ static bool add_result(struct call *call,
                        struct bytes instance,
                        bool *added,
                        struct status *status);
+static const struct history_event *last_word(const struct state *state, bool result);
 static void say_absent(struct call *call,
                        const struct state *state,
                        bool result,
@@ -342,7 +343,9 @@ static bool explain_action(struct call *call, struct state *state, struct status
         if (!add_result(call, state, &digest, event->instance, &added, status))
             return false;
     }
-    if (!own && action->n_results == 0) {
+    /* That it was here and is not any more says more than that others have one. */
+    const struct history_event *const last = last_word(state, true);
+    if (!own && (action->n_results == 0 || (last != NULL && last->kind == RECORD_FORGET))) {
         say_absent(call, state, true, &action->verdict, &action->meaning);
         return true;
     }

@@ -390,7 +390,8 @@ START_TEST(a_result_is_forgotten_in_its_instance_alone)
     restart();
     ck_assert(!has_result("main", &action));
     ck_assert(has_result("other", &action));
-    assert_action("main", &action, VERDICT(OTHER_INSTANCE), "\"other\"");
+    assert_action("main", &action, VERDICT(PURGED), "deleted");
+    assert_action("third", &action, VERDICT(OTHER_INSTANCE), "\"other\"");
 }
 END_TEST
 
