@@ -11,9 +11,7 @@
 #include "durability/evictor.h"
 #include "durability/forget.h"
 #include "durability/scrub.h"
-#include "store/blob_reader.h"
 #include "store/use_file.h"
-#include "store/write_time.h"
 
 /* Nobody waits for the scrub. */
 enum { SCRUB_NICE = 15 };
@@ -409,9 +407,6 @@ bool durability_failed(struct durability *durability, struct status *why)
            commit_failed(durability->commits[LANE_LARGE], why);
 }
 
-/* The deletion is to be later than what it deletes. */
-static void hear_of(struct store *store, const struct forget *forget);
-
 void durability_forget(struct durability *durability,
                        const struct digest *digest,
                        const struct bytes *action_instance,
@@ -426,21 +421,7 @@ void durability_forget(struct durability *durability,
         .kind = kind,
         .reason = reason,
     };
-    if (kind == RECORD_ACTION && reason == FORGET_PURGED)
-        hear_of(durability->store, &forget);
     forget_entry(durability->store, durability->commits[LANE_SMALL], &forget);
-}
-
-static void hear_of(struct store *store, const struct forget *forget)
-{
-    uint8_t *memory = NULL;
-    struct action_record record;
-    struct place place;
-    struct status ignored;
-    if (action_read(store, &forget->digest, forget->instance, &memory, &record, &place, &ignored) &&
-        memory != NULL)
-        write_time_heard(store, record.written_wall_ns);
-    free(memory);
 }
 
 struct copies *durability_copies(struct durability *durability)

@@ -6,10 +6,12 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "store/blob_reader.h"
 #include "store/find.h"
 #include "store/forget_record.h"
 #include "store/write_time.h"
 
+static void hear_of(struct store *store, const struct forget *forget);
 static void log_forget(const struct forget *forget);
 static void submit(struct store *store, struct commit *small_lane, const struct forget *forget);
 static void forgotten(struct ack *ack, const struct status *result);
@@ -21,6 +23,8 @@ bool forget_entry(struct store *store, struct commit *small_lane, const struct f
         .kind = forget->kind, .digest = forget->digest, .instance = forget->instance};
     const struct blob_key key =
         blob_table_key(store->table, name.kind, &name.digest, name.instance);
+    if (forget->kind == RECORD_ACTION && forget->reason == FORGET_PURGED && forget->wall_ns == 0)
+        hear_of(store, forget);
     /* In memory first, if it is still being loaded: what is removed there does not come back. */
     struct place found;
     if (!store_find(store, &name, FIND_ONLY, &found) ||
@@ -31,6 +35,19 @@ bool forget_entry(struct store *store, struct commit *small_lane, const struct f
         log_forget(forget);
     submit(store, small_lane, forget);
     return true;
+}
+
+/* The deletion is to be later than what it deletes. */
+static void hear_of(struct store *store, const struct forget *forget)
+{
+    uint8_t *memory = NULL;
+    struct action_record record;
+    struct place place;
+    struct status ignored;
+    if (action_read(store, &forget->digest, forget->instance, &memory, &record, &place, &ignored) &&
+        memory != NULL)
+        write_time_heard(store, record.written_wall_ns);
+    free(memory);
 }
 
 static void log_forget(const struct forget *forget)

@@ -23,7 +23,7 @@ void peer_forget_start(struct peer_forget *forget,
         .wall_ns = record->written_ns,
     };
     forget->carried_out =
-        forget_order_carry_out(durability_store(durability),
+        forget_order_carry_out(durability_store(durability), durability_feed(durability),
                                durability_commit(durability, LANE_SMALL), &order, &forget->ack);
     if (!forget->carried_out)
         event_loop_post(loop, &forget->event);

@@ -51,6 +51,7 @@ static void action_done(void *argument,
 static bool begin_forget(struct page_item *item);
 static bool is_told_again(const struct pull_page *page, const struct page_item *item);
 static void forget_done(struct peer_forget *forget, const struct status *result);
+static bool look_again(struct page_item *item);
 static void item_over(struct page_item *item);
 
 struct pull_page *pull_page_new(struct pull_lane *lane, uint64_t after_seq, struct feed_page *feed)
@@ -164,6 +165,8 @@ static void want_done(struct want *want, const struct status *result)
         item->settled = true;
     else if (!puller_follows(puller))
         (void)0; /* it ends because everything does */
+    else if (result->code == STATUS_NOT_FOUND && item->record->kind == FEED_FORGET)
+        item->settled = true; /* it is gone there, too */
     else if (result->code == STATUS_NOT_FOUND || result->code == STATUS_OUT_OF_RANGE)
         skip(puller, want, result), item->settled = true;
     else if (result->code == STATUS_DATA_LOSS && !want->failed_here)
@@ -310,12 +313,28 @@ static void forget_done(struct peer_forget *forget, const struct status *result)
     struct puller *const puller = page->lane->puller;
     page->deleting = NULL;
     puller->forgets--;
-    item->settled = result->code == STATUS_OK;
-    if (item->settled && forget->carried_out)
+    const bool ok = result->code == STATUS_OK;
+    if (ok && forget->carried_out)
         metrics_add(puller->config.metrics, METRIC_PEER_FORGETS, 1);
-    else if (!item->settled && puller_follows(puller))
+    if (!ok && puller_follows(puller))
         puller_fail(puller, result, true);
+    item->settled = ok && !look_again(item);
     item_over(item);
+}
+
+/*
+ * A large blob is told in the other lane: it may have been stored anew at the peer, and looked at here, before the deletion was. So the
+ * peer is asked for it. True: the item is settled when that has ended.
+ */
+static bool look_again(struct page_item *item)
+{
+    struct puller *const puller = item->page->lane->puller;
+    if (item->record->forgotten_kind != FEED_MANIFEST || !puller_follows(puller) ||
+        fetcher_add(puller->fetcher, &item->want) == FETCHER_HERE)
+        return false;
+    item->page->wants_left++;
+    fetcher_pump(puller->fetcher);
+    return true;
 }
 
 static void item_over(struct page_item *item)

@@ -42,7 +42,7 @@ static void done(struct ack *ack, const struct status *result)
 static bool carry_out(const struct forget_order *order)
 {
     struct waiter waiter = {.ack = {.done = done}, .code = -1};
-    if (!forget_order_carry_out(durability_store(rig.durability),
+    if (!forget_order_carry_out(durability_store(rig.durability), durability_feed(rig.durability),
                                 durability_commit(rig.durability, LANE_SMALL), order, &waiter.ack))
         return false;
     while (waiter.code < 0)
@@ -104,6 +104,11 @@ START_TEST(an_order_that_is_told_twice_leaves_what_was_stored_anew)
         .digest = digest, .kind = RECORD_BLOB, .origin_uid = ELSEWHERE, .wall_ns = 1000};
     ck_assert(carry_out(&order));
     put(100);
+    ck_assert(!carry_out(&order));
+    ck_assert(store_rig_has(&rig, &digest));
+    /* After a start, too: a position in a peer's log is stored after what it covers. */
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
     ck_assert(!carry_out(&order));
     ck_assert(store_rig_has(&rig, &digest));
     /* Another one is another one. */

@@ -595,6 +595,28 @@ START_TEST(what_is_written_here_is_later_than_all_that_a_peer_told)
 }
 END_TEST
 
+/* The lanes are read side by side: the deletion may come after what was stored later. */
+START_TEST(a_large_blob_that_was_stored_anew_after_its_deletion_stays)
+{
+    enum { BYTES = 2 * MIB };
+    struct fake_peer *const peer = &peers[0];
+    const struct digest again = put(peer, 1, BYTES);
+    const struct digest gone = put(peer, 2, BYTES);
+    put(peer, 1, BYTES); /* anew */
+    start_puller(0, 0);
+    WAIT_UNTIL(is_up_to_date(0));
+    ck_assert(holds(&again) && holds(&gone));
+    fake_peer_lose(peer, &gone, true);
+    fake_peer_forget(peer, &gone, VARVE__V1__RECORD_KIND__RECORD_KIND_MANIFEST);
+    fake_peer_forget(peer, &again, VARVE__V1__RECORD_KIND__RECORD_KIND_MANIFEST);
+    WAIT_UNTIL(is_up_to_date(0));
+    ck_assert(!holds(&gone));
+    check_contents(&again, 1);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_PEER_FORGETS), 2);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_PEER_BLOBS_SKIPPED), 0);
+}
+END_TEST
+
 /* ---- who we are */
 
 static void write_text(const char *path, const char *text)
@@ -806,6 +828,7 @@ int main(void)
     tcase_add_test(tests,
                    a_result_whose_outputs_nobody_has_is_left_out_and_comes_when_it_is_told_again);
     tcase_add_test(tests, deletions_travel);
+    tcase_add_test(tests, a_large_blob_that_was_stored_anew_after_its_deletion_stays);
     tcase_add_test(tests, the_token_is_shown_and_read_again_when_it_is_renewed);
     tcase_add_test(tests, a_token_that_cannot_be_read_is_told_at_once);
     tcase_add_test(tests, what_is_written_here_is_later_than_all_that_a_peer_told);

@@ -98,8 +98,9 @@ static bool delete_as_told(const struct digest *action, int64_t wall_ns)
 {
     const struct forget_order order = {
         .digest = *action, .kind = RECORD_ACTION, .origin_uid = 99, .wall_ns = wall_ns};
-    const bool carried_out = forget_order_carry_out(
-        store(), durability_commit(rig.durability, LANE_SMALL), &order, NULL);
+    const bool carried_out =
+        forget_order_carry_out(store(), durability_feed(rig.durability),
+                               durability_commit(rig.durability, LANE_SMALL), &order, NULL);
     forget_wait(store());
     return carried_out;
 }
