@@ -161,12 +161,12 @@ static void want_done(struct want *want, const struct status *result)
     struct page_item *const item = CONTAINER_OF(want, struct page_item, want);
     struct puller *const puller = item->page->lane->puller;
     item->page->wants_left--;
-    if (result->code == STATUS_OK)
+    /* After a deletion: it is gone there, too. */
+    if (result->code == STATUS_OK ||
+        (result->code == STATUS_NOT_FOUND && item->record->kind == FEED_FORGET))
         item->settled = true;
     else if (!puller_follows(puller))
         (void)0; /* it ends because everything does */
-    else if (result->code == STATUS_NOT_FOUND && item->record->kind == FEED_FORGET)
-        item->settled = true; /* it is gone there, too */
     else if (result->code == STATUS_NOT_FOUND || result->code == STATUS_OUT_OF_RANGE)
         skip(puller, want, result), item->settled = true;
     else if (result->code == STATUS_DATA_LOSS && !want->failed_here)
