@@ -25,7 +25,8 @@
  * calls exactly one of call_receive, call_send, call_park, call_reply, call_finish, call_fail,
  * after which it touches nothing of the call any more. A handler's function may also return without
  * any of these when it has handed the turn to somebody who will call call_resume() (a commit's
- * completion): that is how a write waits for group commit without holding a thread.
+ * completion): that is how a write waits for group commit without holding a thread. Whoever was handed the turn may as well
+ * end it by itself: an answer that is made in microseconds need not go to a worker.
  *
  * Where they run: on_message and on_half_close on a worker, or where the message arrived
  * (on_poller); on_sent and everything that is resumed on a worker; on_free on a worker, or for

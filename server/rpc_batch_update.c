@@ -470,7 +470,7 @@ static void on_committed(struct ack *ack, const struct status *result)
     if (result->code != STATUS_OK && !atomic_exchange(&state->failure_claimed, true))
         state->failure = *result;
     if (take_last(state))
-        call_resume(state->call, reply);
+        reply(state->call, state);
 }
 
 static bool take_last(struct state *state)

@@ -167,7 +167,7 @@ static void on_committed(struct ack *ack, const struct status *result)
     struct state *const state = CONTAINER_OF(ack, struct state, commit.ack);
     state->committed = *result;
     flights_end(call_server(state->call)->flights, &state->flight);
-    call_resume(state->call, reply);
+    reply(state->call, state);
 }
 
 static void reply(struct call *call, void *state_memory)

@@ -454,11 +454,12 @@ static void submit(struct write_state *write, enum lane lane, struct record *rec
     commit_submit(durability_commit(durability, lane), &write->request);
 }
 
+/* On the ack thread, which answers by itself: that takes less than waking a worker. */
 static void commit_done(struct ack *ack, const struct status *result)
 {
     struct write_state *const write = CONTAINER_OF(ack, struct write_state, request.ack);
     write->result = *result;
-    call_resume(write->call, committed);
+    committed(write->call, write);
 }
 
 static void committed(struct call *call, void *state)
@@ -495,7 +496,7 @@ static void copies_awaited(struct ack *ack, const struct status *result)
 {
     struct write_state *const write = CONTAINER_OF(ack, struct write_state, request.ack);
     write->result = *result;
-    call_resume(write->call, await_ended);
+    await_ended(write->call, write);
 }
 
 static void await_ended(struct call *call, void *state)

@@ -451,7 +451,8 @@ START_TEST(uploads_of_small_blobs_that_trickle_give_way_when_all_memory_is_held)
     static struct player players[STREAMS + 1];
     for (int i = 0; i < STREAMS; i++) {
         ck_assert(try_open(&players[i], "u", MIB, 0));
-        turn(&players[i], MIB - 100);
+        turn(&players[i], MIB / 2 + 1);
+        turn(&players[i], 1); /* twice as much memory, and no more than the blob takes */
     }
     struct player *const last = &players[STREAMS];
     ck_assert(try_open(last, "u", MIB, 0));
