@@ -42,6 +42,8 @@ GEN_C := $(patsubst %.proto,$(GEN)/%.pb-c.c,$(PROTOS) $(WELL_KNOWN))
 GEN_H := $(GEN_C:.c=.h)
 GEN_O := $(GEN_C:$(GEN)/%.c=$(BUILD)/gen/%.o)
 DESCRIPTORS := $(GEN)/descriptors.h
+PAGE := $(GEN)/page_files.h
+PAGE_FILES := $(sort $(wildcard server/page/*))
 
 # ---- our folders, each an archive; the order is the order of linking
 FOLDERS := server client durability store proto tier base
@@ -185,6 +187,15 @@ $(DESCRIPTORS): $(GEN)/descriptors.bin
 	$(call say,GEN $@)
 	$(Q){ echo 'static const unsigned char descriptor_set[] = {'; od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g'; echo '};'; } > $@
 
+# The page that is served over HTTP: of each file its bytes and, as its ETag, a part of their hash.
+$(PAGE): $(PAGE_FILES) $(wildcard server/page)
+	@mkdir -p $(@D)
+	$(call say,GEN $@)
+	$(Q)for file in $(PAGE_FILES); do name=$$(basename $$file | tr .- __); \
+	  echo "static const unsigned char $$name[] = {"; od -An -v -tx1 $$file | sed 's/ \(..\)/0x\1,/g'; echo '};'; \
+	  echo "static const char $${name}_etag[] = \"\\\"$$(sha256sum $$file | cut -c -32)\\\"\";"; done > $@
+$(BUILD)/server/http_page.o: $(PAGE)
+
 $(BUILD)/gen/%.pb-c.o: $(GEN)/%.pb-c.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
@@ -197,7 +208,7 @@ $(BUILD)/flags: FORCE
 .PHONY: FORCE
 FORCE:
 
-$(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN_H) $(DESCRIPTORS)
+$(BUILD)/%.o: %.c $(BUILD)/flags | $(GEN_H) $(DESCRIPTORS) $(PAGE)
 	@mkdir -p $(@D)
 	$(call say,CC $<)
 	$(Q)$(CC) $(CFLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
@@ -267,7 +278,7 @@ build/fuzz/objects/gen/%.o: $(GEN)/%.c $(GEN_H)
 	@mkdir -p $(@D)
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -w -I$(GEN) -c -o $@ $<
 
-build/fuzz/objects/%.o: %.c | $(GEN_H) $(DESCRIPTORS)
+build/fuzz/objects/%.o: %.c | $(GEN_H) $(DESCRIPTORS) $(PAGE)
 	@mkdir -p $(@D)
 	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link $(WARNINGS) -MMD -MP -c -o $@ $<
 
@@ -301,13 +312,13 @@ lint-format:
 # macros of protobuf-c too. Tests misuse locks on purpose.
 lint-tidy: $(TIDIED) $(HEADERS_ALONE)
 
-build/tidy/%.c.stamp: %.c .clang-tidy | $(GEN_H) $(DESCRIPTORS)
+build/tidy/%.c.stamp: %.c .clang-tidy | $(GEN_H) $(DESCRIPTORS) $(PAGE)
 	@mkdir -p $(@D)
 	@$(CLANG) $(CLANG_FLAGS) $(filter-out -Wcast-qual,$(WARNINGS)) $(if $(filter tests/%,$<),,-Wthread-safety) -fsyntax-only -MD -MT $@ -MF build/tidy/$*.c.d $<
 	@clang-tidy --quiet --warnings-as-errors='*' $< -- $(CLANG_FLAGS) 2>build/tidy/$*.c.err || { cat build/tidy/$*.c.err; false; }
 	@touch $@
 
-build/tidy/%.h.stamp: %.h | $(GEN_H) $(DESCRIPTORS)
+build/tidy/%.h.stamp: %.h | $(GEN_H) $(DESCRIPTORS) $(PAGE)
 	@mkdir -p $(@D)
 	@$(CC) $(CLANG_FLAGS) $(WARNINGS) -fsyntax-only -MD -MT $@ -MF build/tidy/$*.h.d -x c $<
 	@touch $@
@@ -339,7 +350,7 @@ check-release: release
 
 # ---- for editors: what the compiler is called with, taken from make itself
 .PHONY: compile_commands.json
-compile_commands.json: $(GEN_H) $(DESCRIPTORS)
+compile_commands.json: $(GEN_H) $(DESCRIPTORS) $(PAGE)
 	@$(MAKE) --no-print-directory -Bnk VARIANT=debug all tests benches 2>/dev/null | awk -v root='$(CURDIR)' \
 	  '/^$(CC) .* -c -o [^ ]+ [^ ]+\.c$$/ { gsub(/["\\]/, "\\\\&"); \
 	    printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", n++ ? ",\n" : "[\n", root, $$NF, $$0 } \

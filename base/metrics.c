@@ -137,6 +137,12 @@ void metrics_text_to_open(struct metrics_text *text)
     metrics_text_printf(text, "# EOF\n");
 }
 
+int64_t histogram_bound_ns(size_t bucket)
+{
+    ASSERT(bucket < HISTOGRAM_BUCKETS);
+    return bucket < ARRAY_LENGTH(buckets) ? buckets[bucket].bound_ns : INT64_MAX;
+}
+
 void histogram_observe(struct histogram *histogram, int64_t duration_ns)
 {
     const int64_t duration = duration_ns < 0 ? 0 : duration_ns;

@@ -306,6 +306,9 @@ struct histogram {
     _Atomic uint64_t sum_ns;
 };
 
+/* The upper bound of a bucket; INT64_MAX of the last. */
+int64_t histogram_bound_ns(size_t bucket);
+
 void histogram_observe(struct histogram *histogram, int64_t duration_ns);
 /*
  * family_bucket{labels,le="..."}, _sum and _count; no HELP or TYPE. labels without braces, may be

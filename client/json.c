@@ -77,6 +77,12 @@ void json_bool(struct json *json, const char *key, bool value)
     fputs(value ? "true" : "false", json->to);
 }
 
+void json_null(struct json *json, const char *key)
+{
+    put_key(json, key);
+    fputs("null", json->to);
+}
+
 void json_digest(struct json *json, const char *key, const struct digest *digest)
 {
     char hex[DIGEST_HASH_HEX_MAX + 1];

@@ -34,6 +34,7 @@ void json_integer(struct json *json, const char *key, int64_t value);
 void json_unsigned(struct json *json, const char *key, uint64_t value);
 void json_real(struct json *json, const char *key, double value);
 void json_bool(struct json *json, const char *key, bool value);
+void json_null(struct json *json, const char *key);
 /* {"hash": "...", "size_bytes": n} */
 void json_digest(struct json *json, const char *key, const struct digest *digest);
 /* The newline after the outermost value. */

@@ -648,6 +648,12 @@ bool access_permits(const struct access_caller *caller,
            access_rules_permit(caller->rules, &caller->applies, role, instance);
 }
 
+bool access_permits_everywhere(const struct access_caller *caller, enum method_role role)
+{
+    return caller->rules == NULL || role == ROLE_NONE ||
+           access_rules_permit_everywhere(caller->rules, &caller->applies, role);
+}
+
 bool access_check(const struct access_caller *caller,
                   enum method_role role,
                   struct bytes instance,
@@ -676,7 +682,6 @@ bool access_check_everywhere(const struct access_caller *caller,
                              enum method_role role,
                              struct status *status)
 {
-    return caller->rules == NULL || role == ROLE_NONE ||
-           access_rules_permit_everywhere(caller->rules, &caller->applies, role) ||
+    return access_permits_everywhere(caller, role) ||
            deny(caller, role, "in all instances", status);
 }

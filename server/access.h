@@ -104,5 +104,6 @@ MUST_CHECK bool access_check_everywhere(const struct access_caller *caller,
 bool access_permits(const struct access_caller *caller,
                     enum method_role role,
                     struct bytes instance);
+bool access_permits_everywhere(const struct access_caller *caller, enum method_role role);
 
 #endif

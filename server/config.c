@@ -1206,6 +1206,10 @@ static bool check_together(const struct config *config, struct status *status)
     for (size_t i = 0; config->peer_token_file[0] != '\0' && i < config->peers.count; i++)
         if (!check_secret(config->peers.items[i], status))
             return false;
+    for (size_t i = 0; i < config->http_keys.count; i++)
+        if (strcmp(config->http_keys.items[i], "page") == 0)
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "option http-keys: below /page/ is the page for people");
     if (config->access[0] == '\0' && strcmp(config->allow_anonymous, "yes") != 0 &&
         !config_is_loopback(config))
         return status_fail(status, STATUS_INVALID_ARGUMENT,

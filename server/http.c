@@ -17,8 +17,10 @@
 #include "server/health.h"
 #include "server/http_cache.h"
 #include "server/http_connections.h"
+#include "server/http_page.h"
 #include "server/http_tls.h"
 #include "server/instance_metrics.h"
+#include "server/page_state.h"
 #include "server/rpc_metrics.h"
 
 enum {
@@ -314,6 +316,15 @@ struct server *http_server(const struct http_request *request)
     return atomic_load(&request->http->server);
 }
 
+void http_page_state(const struct http_request *request, struct page_state *state)
+{
+    const struct http_config *const config = &request->http->config;
+    *state = (struct page_state){.health = config->health,
+                                 .metrics = config->metrics,
+                                 .rpc_metrics = config->rpc_metrics,
+                                 .server = http_server(request)};
+}
+
 /* ---- a request */
 
 static struct http_request *request_new(struct http *http,
@@ -509,6 +520,7 @@ static void request_free(struct http_request *request)
         http->requests = request->next;
     lock_release(&http->lock);
     http_cache_clear(request);
+    http_page_clear(request);
     access_caller_clear(&request->caller);
     if (request->authorization != NULL)
         explicit_bzero(request->authorization, strlen(request->authorization));
@@ -521,7 +533,7 @@ static void request_free(struct http_request *request)
 
 /* ---- who asks */
 
-static const char *const open_pages[] = {"/healthz", "/readyz", "/status", "/"};
+static const char *const open_pages[] = {"/healthz", "/readyz", "/status"};
 
 static void fail_with(struct http_request *request, unsigned int code, const struct status *status)
 {
@@ -581,17 +593,22 @@ static enum MHD_Result with_headers(struct http_request *request)
 {
     struct http *const http = request->http;
     struct status status = {0};
-    if (is_open_page(request)) {
+    const bool is_page = http_page_route(request);
+    if (is_page ? http_page_is_open(request) : is_open_page(request)) {
         request->stage = HTTP_FINISHING;
         return MHD_YES;
     }
-    if (strcmp(request->url, "/metrics") != 0) {
+    const bool needs_store =
+        is_page ? http_page_needs_store(request) : strcmp(request->url, "/metrics") != 0;
+    if (needs_store) {
         if (http_server(request) == NULL || atomic_load(&http->draining)) {
             status_fail(&status, STATUS_UNAVAILABLE, "the server is %s",
                         http_server(request) == NULL ? "starting" : "stopping");
             fail_with(request, 0, &status);
             return fail_early(request);
         }
+    }
+    if (needs_store && !is_page) {
         request->place = HTTP_PLACE_NONE;
         if (!http_cache_route(request, &status)) {
             fail_with(request, 0, &status);
@@ -637,7 +654,9 @@ static enum MHD_Result identified(struct http_request *request,
 {
     struct status why = *status;
     bool ok = answer == ACCESS_YES;
-    if (ok && request->place == HTTP_PLACE_PAGE)
+    if (ok && request->page != NULL)
+        ok = http_page_check(request, &why);
+    else if (ok && request->place == HTTP_PLACE_PAGE)
         ok = access_check_somewhere(&request->caller, ROLE_ANY, &why);
     else if (ok && request->place == HTTP_PLACE_NONE)
         ok = status_fail(&why, STATUS_NOT_FOUND, "not found");
@@ -838,7 +857,6 @@ static enum MHD_Result answer_health(struct http_request *request);
 static enum MHD_Result answer_status(struct http_request *request);
 static enum MHD_Result answer_ready(struct http_request *request);
 static enum MHD_Result answer_metrics(struct http_request *request);
-static enum MHD_Result answer_index(struct http_request *request);
 
 static const struct {
     const char *path;
@@ -846,8 +864,7 @@ static const struct {
 } pages[] = {{"/healthz", answer_health},
              {"/readyz", answer_ready},
              {"/status", answer_status},
-             {"/metrics", answer_metrics},
-             {"/", answer_index}};
+             {"/metrics", answer_metrics}};
 
 static enum MHD_Result answer_page(struct http_request *request)
 {
@@ -856,6 +873,8 @@ static enum MHD_Result answer_page(struct http_request *request)
         status_fail(&status, STATUS_UNIMPLEMENTED, "only GET and HEAD");
         return http_reply_failure(request, 0, &status);
     }
+    if (request->page != NULL)
+        return http_page_answer(request);
     for (size_t i = 0; i < ARRAY_LENGTH(pages); i++)
         if (strcmp(request->url, pages[i].path) == 0)
             return pages[i].answer(request);
@@ -890,8 +909,8 @@ static enum MHD_Result answer_metrics(struct http_request *request)
 {
     static const char open_type[] = "application/openmetrics-text";
     const struct bytes accepted = http_header(request, MHD_HTTP_HEADER_ACCEPT);
-    const bool open =
-        memmem(accepted.data, accepted.length, open_type, sizeof(open_type) - 1) != NULL;
+    const bool open = accepted.length > 0 && memmem(accepted.data, accepted.length, open_type,
+                                                    sizeof(open_type) - 1) != NULL;
     struct metrics_text text = {0};
     metrics_render(request->http->config.metrics, &text);
     rpc_metrics_render(request->http->config.rpc_metrics, &text);
@@ -914,14 +933,4 @@ static enum MHD_Result answer_metrics(struct http_request *request)
                                 open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                                      : "text/plain; version=0.0.4; charset=utf-8");
     return http_reply(request, MHD_HTTP_OK, response);
-}
-
-static enum MHD_Result answer_index(struct http_request *request)
-{
-    return http_reply_text(request, MHD_HTTP_OK,
-                           "varve " VARVE_VERSION "\n"
-                           "/healthz  the process answers\n"
-                           "/readyz   it takes reads and writes\n"
-                           "/metrics  for Prometheus\n"
-                           "/cas/HASH, /ac/HASH  the cache, also behind /INSTANCE\n");
 }

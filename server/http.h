@@ -2,7 +2,7 @@
 /*
  * HTTP, on a few threads of libmicrohttpd's: the cache (server/http_cache.h), and for people and monitoring /healthz (the process
  * answers), /readyz (200 when it takes reads and writes, else 503 and why), /status (the same for clients that look first),
- * /metrics (Prometheus text), / (what there is).
+ * /metrics (Prometheus text), and the page (server/http_page.h).
  *
  * It answers these from its start; the cache from http_serve() to http_drain().
  */

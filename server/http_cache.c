@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "server/completeness.h"
 #include "server/http_connections.h"
+#include "server/http_page.h"
 #include "server/server.h"
 #include "server/whole_blob.h"
 #include "server/zstd_blobs.h"
@@ -206,6 +207,11 @@ enum MHD_Result http_cache_finish(struct http_request *request)
     return fail(request, 0, STATUS_UNIMPLEMENTED, "this method is not for this path");
 }
 
+enum MHD_Result http_cache_answer_blob(struct http_request *request)
+{
+    return answer_blob(request, &request->digest);
+}
+
 void http_cache_clear(struct http_request *request)
 {
     http_put_clear(request);
@@ -284,7 +290,13 @@ static void add_blob_headers(struct http_request *request,
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_ENCODING, "zstd");
     else
         MHD_add_response_header(response, MHD_HTTP_HEADER_ACCEPT_RANGES, "bytes");
-    (void)request;
+    if (request->file_name[0] == '\0')
+        return;
+    char disposition[PAGE_FILE_NAME_BYTES + 32];
+    snprintf(disposition, sizeof(disposition), "attachment; filename=\"%s\"", request->file_name);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_DISPOSITION, disposition);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    http_page_protect(response);
 }
 
 static enum MHD_Result unsatisfiable(struct http_request *request, uint64_t size)

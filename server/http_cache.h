@@ -20,4 +20,7 @@ enum MHD_Result http_cache_body(struct http_request *request, const char *data, 
 enum MHD_Result http_cache_finish(struct http_request *request);
 void http_cache_clear(struct http_request *request);
 
+/* The blob that request->digest names, as GET and HEAD of /cas/ answer it. */
+enum MHD_Result http_cache_answer_blob(struct http_request *request);
+
 #endif

@@ -31,8 +31,10 @@ enum http_method {
     HTTP_OTHER
 };
 
-/* What a path leads to. */
+/* What a path leads to. PAGE: for people and monitoring. */
 enum http_place { HTTP_PLACE_PAGE, HTTP_PLACE_CAS, HTTP_PLACE_AC, HTTP_PLACE_KEY, HTTP_PLACE_NONE };
+
+enum { PAGE_FILE_NAME_BYTES = 129 };
 
 /* A value on its way out: in memory, or a blob. */
 struct http_value {
@@ -76,6 +78,12 @@ struct http_request {
     struct http_value value;
     struct http_put put;
 
+    /* Of the page (server/http_page.h). */
+    const struct http_page *page; /* NULL: it is something else */
+    char *json;                   /* owned */
+    size_t json_length;
+    char file_name[PAGE_FILE_NAME_BYTES]; /* what a blob is to be saved as; "": it is not */
+
     int64_t arrived_ns;
     size_t series;                       /* of its instance in server/instance_metrics.h */
     enum status_code code;               /* what it was answered with, as gRPC has it */
@@ -106,6 +114,8 @@ void http_wake(struct http_request *request);
 bool http_is_stopping(const struct http_request *request);
 struct http_spools *http_spools(const struct http_request *request);
 struct server *http_server(const struct http_request *request);
+struct page_state;
+void http_page_state(const struct http_request *request, struct page_state *state);
 
 /* A header, or length 0. */
 struct bytes http_header(const struct http_request *request, const char *name);

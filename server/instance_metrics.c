@@ -316,7 +316,7 @@ static void render_lookups(struct series *series, const char *labels, struct met
                         labels, hits, labels, misses);
 }
 
-static bool is_failure(enum status_code code)
+bool status_code_is_ours(enum status_code code)
 {
     return code == STATUS_UNKNOWN || code == STATUS_DEADLINE_EXCEEDED ||
            code == STATUS_RESOURCE_EXHAUSTED || code == STATUS_ABORTED || code == STATUS_INTERNAL ||
@@ -338,7 +338,7 @@ static void sum_up(struct series *series, bool actions, struct instance_report *
     for (int code = 0; code < CODES; code++) {
         const uint64_t ended = atomic_load_explicit(&series->ended[code], memory_order_relaxed);
         report->requests += ended;
-        report->failed += is_failure((enum status_code)code) ? ended : 0;
+        report->failed += status_code_is_ours((enum status_code)code) ? ended : 0;
     }
     report->action_hits += actions ? hits : 0;
     report->action_misses += actions ? misses : 0;
@@ -346,6 +346,15 @@ static void sum_up(struct series *series, bool actions, struct instance_report *
     report->blob_misses += actions ? 0 : misses;
     report->received_bytes += atomic_load_explicit(&series->received_bytes, memory_order_relaxed);
     report->sent_bytes += atomic_load_explicit(&series->sent_bytes, memory_order_relaxed);
+}
+
+void instance_metrics_times(struct instance_metrics *metrics, uint64_t buckets[HISTOGRAM_BUCKETS])
+{
+    memset(buckets, 0, HISTOGRAM_BUCKETS * sizeof(buckets[0]));
+    for (size_t i = 0; i < INSTANCES * metrics->methods_count; i++)
+        for (size_t bucket = 0; bucket < HISTOGRAM_BUCKETS; bucket++)
+            buckets[bucket] += atomic_load_explicit(&metrics->series[i].seconds.counts[bucket],
+                                                    memory_order_relaxed);
 }
 
 size_t instance_metrics_report(struct instance_metrics *metrics,

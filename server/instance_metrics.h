@@ -60,13 +60,18 @@ void instance_metrics_looked_up(struct instance_metrics *metrics,
 
 void instance_metrics_render(struct instance_metrics *metrics, struct metrics_text *text);
 
+/* Does it say that the server, and not what was asked for, is why a request failed? */
+bool status_code_is_ours(enum status_code code);
+
 /* A plain value: sums over the methods. */
 struct instance_report {
     char name[LIMIT_INSTANCE_NAME_BYTES + 1];
-    uint64_t requests, failed; /* failed: of the server's making, UNAVAILABLE and its like */
+    uint64_t requests, failed; /* failed: for the server's sake */
     uint64_t action_hits, action_misses, blob_hits, blob_misses;
     uint64_t received_bytes, sent_bytes;
 };
+/* Adds up the times of all requests. */
+void instance_metrics_times(struct instance_metrics *metrics, uint64_t buckets[HISTOGRAM_BUCKETS]);
 /* Those that had requests; at most INSTANCE_METRICS_MAX + 1. How many there are. */
 size_t instance_metrics_report(struct instance_metrics *metrics,
                                struct instance_report *reports,

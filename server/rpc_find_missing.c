@@ -199,6 +199,7 @@ static void reply(struct call *call, const struct find *find)
     struct metrics *const metrics = call_server(call)->metrics;
     metrics_add(metrics, METRIC_CAS_MISSING, missing);
     metrics_add(metrics, METRIC_CAS_FOUND, (int64_t)request->digest_count - missing);
+    call_count_lookups(call, request->digest_count - (uint64_t)missing, (uint64_t)missing);
     call_reply(call, &response, 1);
 }
 

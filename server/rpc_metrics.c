@@ -13,6 +13,7 @@ enum { CODES = STATUS_UNAUTHENTICATED + 1, LABELS_BYTES_MAX = 256 };
 
 struct series {
     const char *name; /* borrowed: the path without its first slash */
+    bool has_instance;
     _Atomic uint64_t ended[CODES];
     _Atomic uint64_t received_bytes;
     _Atomic uint64_t sent_bytes;
@@ -50,6 +51,7 @@ bool rpc_metrics_new(const struct method *const *methods,
     for (size_t i = 0; i < count; i++) {
         ASSERT(methods[i]->path[0] == '/');
         made->series[i].name = methods[i]->path + 1;
+        made->series[i].has_instance = methods[i]->has_instance;
     }
     made->series[count].name = "other";
     if (!make_instances(made, status)) {
@@ -122,6 +124,23 @@ uint64_t rpc_metrics_count(struct rpc_metrics *metrics, size_t series, enum stat
     ASSERT(series < metrics->count);
     ASSERT((unsigned int)code < CODES);
     return atomic_load_explicit(&metrics->series[series].ended[code], memory_order_relaxed);
+}
+
+void rpc_metrics_sum(struct rpc_metrics *metrics, struct rpc_sums *sums)
+{
+    *sums = (struct rpc_sums){0};
+    for (size_t i = 0; i < metrics->count; i++) {
+        struct series *const of = &metrics->series[i];
+        if (!of->has_instance)
+            continue;
+        for (int code = 0; code < CODES; code++) {
+            const uint64_t ended = rpc_metrics_count(metrics, i, (enum status_code)code);
+            sums->calls += ended;
+            sums->failed += status_code_is_ours((enum status_code)code) ? ended : 0;
+        }
+        sums->received_bytes += atomic_load_explicit(&of->received_bytes, memory_order_relaxed);
+        sums->sent_bytes += atomic_load_explicit(&of->sent_bytes, memory_order_relaxed);
+    }
 }
 
 void rpc_metrics_render(struct rpc_metrics *metrics, struct metrics_text *text)

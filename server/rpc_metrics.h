@@ -52,6 +52,14 @@ struct instance_metrics *rpc_metrics_instances(struct rpc_metrics *metrics); /* 
 size_t rpc_metrics_http_method(const struct rpc_metrics *metrics, enum rpc_metrics_http method);
 uint64_t rpc_metrics_count(struct rpc_metrics *metrics, size_t series, enum status_code code);
 
+/* Of all methods that name an instance, which leaves out those that wait by design. */
+struct rpc_sums {
+    uint64_t calls;
+    uint64_t failed; /* for the server's sake: UNAVAILABLE and its like */
+    uint64_t received_bytes, sent_bytes;
+};
+void rpc_metrics_sum(struct rpc_metrics *metrics, struct rpc_sums *sums);
+
 void rpc_metrics_render(struct rpc_metrics *metrics, struct metrics_text *text);
 
 #endif

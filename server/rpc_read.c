@@ -198,6 +198,7 @@ static void send_next(struct call *call, void *state)
         return;
     }
     if (read->position == read->end) {
+        call_count_lookups(call, 1, 0);
         call_finish(call);
         return;
     }
@@ -412,6 +413,8 @@ static void fail(struct call *call, struct read_state *read, struct status *stat
         call_park(call, repaired);
         return;
     }
+    if (status->code == STATUS_NOT_FOUND)
+        call_count_lookups(call, 0, 1);
     if (read->sent && status->code == STATUS_NOT_FOUND)
         status->code = STATUS_ABORTED;
     call_fail(call, status);

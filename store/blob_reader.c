@@ -496,10 +496,10 @@ bool action_read(struct store *store,
                                     ACTION_RECORD_FIXED_BYTES,
                                 &read, &header, &payload, status);
     segment_set_unpin(store->segments, segment);
-    const bool ours = ok && header.kind == RECORD_ACTION &&
-                      header.digest_function == action->function &&
-                      memcmp(header.digest, action->hash, sizeof(header.digest)) == 0 &&
-                      header.blob_size == (uint64_t)action->size_bytes;
+    const bool ours =
+        ok && header.kind == RECORD_ACTION && header.digest_function == action->function &&
+        memcmp(header.digest, action->hash, sizeof(header.digest)) == 0 &&
+        (action->size_bytes == INDEX_ANY_SIZE || header.blob_size == (uint64_t)action->size_bytes);
     ok = ok && (!ours || action_record_decode(payload, record, status));
     if (!ok) {
         free(read);

@@ -64,7 +64,10 @@ MUST_CHECK bool blob_read_whole(struct store *store,
                                 struct place *place,
                                 struct status *status);
 
-/* The action result of an instance. *memory NULL: not there; else freed by the caller, and record points into it. */
+/*
+ * The action result of an instance. *memory NULL: not there; else freed by the caller, and record points into it. An action of
+ * size INDEX_ANY_SIZE is known by its hash alone.
+ */
 MUST_CHECK bool action_read(struct store *store,
                             const struct digest *action,
                             struct bytes instance,

@@ -802,7 +802,15 @@ START_TEST(every_verb_of_http_is_allowed_exactly_to_who_has_its_role)
         {"PUT", "/kv/a/b", ROLE_WRITE_AC},
         {"MKCOL", "/kv/a/", ROLE_WRITE_AC},
         {"DELETE", "/kv/a/b", ROLE_WRITE_AC},
+        {"GET", "/page/lookup.json?instance=main&digest=" HASH, ROLE_READ},
+        {"HEAD", "/page/lookup.json?instance=main&digest=" HASH, ROLE_READ},
+        {"GET", "/page/blob?instance=main&digest=" HASH, ROLE_READ},
+        {"GET", "/page/blob?instance=kv&digest=" HASH, ROLE_READ},
+        {"GET", "/page/state.json", ROLE_ANY},
         {"GET", "/metrics", ROLE_ANY},
+        {"GET", "/page/page.js", ROLE_NONE},
+        {"GET", "/page/page.css", ROLE_NONE},
+        {"GET", "/page/icon.svg", ROLE_NONE},
         {"GET", "/healthz", ROLE_NONE},
         {"GET", "/readyz", ROLE_NONE},
         {"GET", "/status", ROLE_NONE},
@@ -831,7 +839,7 @@ START_TEST(every_verb_of_http_is_allowed_exactly_to_who_has_its_role)
         for (size_t j = 0; j < ROLES; j++) {
             static const char *const kinds[] = {"alone", "here", "else", "not"};
             for (size_t k = 0; k < ARRAY_LENGTH(kinds); k++) {
-                const bool in_main = strncmp(verbs[i].path, "/main", 5) == 0;
+                const bool in_main = strstr(verbs[i].path, "main") != NULL;
                 const bool right = verbs[i].role == roles[j];
                 const bool allowed = k == 0   ? right
                                      : k == 1 ? right && in_main
@@ -846,6 +854,33 @@ START_TEST(every_verb_of_http_is_allowed_exactly_to_who_has_its_role)
                 http_answer_free(&answer);
             }
         }
+    }
+    stop_server();
+}
+END_TEST
+
+/* Peers and the log name users and instances of others. */
+START_TEST(page_tells_of_peers_and_warnings_to_who_may_read_everywhere)
+{
+    static const struct {
+        const char *token;
+        bool all;
+    } callers[] = {
+        {"alone-read", true}, {"not-admin", true}, {"here-read", false}, {"alone-admin", false}};
+    struct http_answer answer;
+    start_server();
+    for (size_t i = 0; i < ARRAY_LENGTH(callers); i++) {
+        char headers[128];
+        snprintf(headers, sizeof(headers), "Authorization: Bearer %s\r\n", callers[i].token);
+        http_ask(server_http_port(server), "GET", "/page/state.json", headers, bytes_of(NULL, 0),
+                 &answer);
+        ck_assert_int_eq(answer.code, 200);
+        ck_assert((strstr(answer.all, "\"all\":true") != NULL) == callers[i].all);
+        ck_assert((strstr(answer.all, "\"all\":false") != NULL) == !callers[i].all);
+        ck_assert((strstr(answer.all, "\"warnings\":[") != NULL) == callers[i].all);
+        ck_assert((strstr(answer.all, "\"peers\":[") != NULL) == callers[i].all);
+        ck_assert_ptr_nonnull(strstr(answer.all, "\"state\":\"serving\""));
+        http_answer_free(&answer);
     }
     stop_server();
 }
@@ -961,6 +996,7 @@ int main(void)
     tcase_add_test(tests, address_that_guesses_is_slowed_down_and_others_and_known_ones_are_not);
     tcase_add_test(tests, every_rpc_is_allowed_exactly_to_who_has_its_role);
     tcase_add_test(tests, every_verb_of_http_is_allowed_exactly_to_who_has_its_role);
+    tcase_add_test(tests, page_tells_of_peers_and_warnings_to_who_may_read_everywhere);
     tcase_add_test(tests, capabilities_tell_the_callers_own_rights_but_not_to_clients_that_give_up);
     tcase_add_test(tests, nothing_that_anybody_shows_gets_into_the_log_or_an_answer);
     suite_add_tcase(suite, tests);

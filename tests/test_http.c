@@ -169,6 +169,28 @@ START_TEST(other_paths_are_not_found_and_the_root_says_what_there_is)
 }
 END_TEST
 
+START_TEST(page_is_there_before_the_store_is_and_says_that_it_starts)
+{
+    ck_assert_int_eq(get("/"), 200);
+    assert_has("Content-Security-Policy: default-src 'none'; script-src 'self';");
+    assert_has("X-Content-Type-Options: nosniff");
+    assert_has("text/html");
+    ck_assert_int_eq(get("/page/state.json"), 200);
+    assert_has("Cache-Control: no-store");
+    assert_has("\"state\":\"starting\"");
+    health_set(health, SERVER_READ_ONLY, "a <b>sync</b> \"failed\"");
+    ck_assert_int_eq(get("/page/state.json?after=7"), 200);
+    assert_has("\"state\":\"read-only\",\"reason\":\"a <b>sync</b> \\\"failed\\\"\"");
+    ck_assert_int_eq(get("/page/state.json?after=x"), 400);
+    ck_assert_int_eq(get("/page/lookup.json?digest=abc"), 503);
+    ck_assert_int_eq(get("/page/blob"), 503);
+    ck_assert_int_eq(get("/page/else"), 503);
+    ck_assert_int_eq(ask("PUT /page/page.js HTTP/1.1\r\nHost: x\r\nConnection: "
+                         "close\r\nContent-Length: 3\r\n\r\nabc"),
+                     405);
+}
+END_TEST
+
 START_TEST(silent_and_odd_clients_do_not_keep_others_out)
 {
     enum { SILENT = 40 };
@@ -209,6 +231,7 @@ int main(void)
     tcase_add_test(all, metrics_are_prometheus_text_with_every_series_from_the_start);
     tcase_add_test(all, head_has_no_body_and_other_methods_are_refused);
     tcase_add_test(all, other_paths_are_not_found_and_the_root_says_what_there_is);
+    tcase_add_test(all, page_is_there_before_the_store_is_and_says_that_it_starts);
     tcase_add_test(all, silent_and_odd_clients_do_not_keep_others_out);
     tcase_add_test(all, taken_address_is_told_with_its_reason);
     suite_add_tcase(suite, all);
