@@ -186,7 +186,7 @@ function sample(state) {
 }
 
 function showState(state) {
-  const words = { starting: ["Starting", "warn"], serving: ["Serving", "good"], "read-only": ["Read-only", "bad"], draining: ["Draining", "warn"] };
+  const words = { starting: ["Starting", "warn"], serving: ["Serving", "good"], "read-only": ["Read-only", "bad"], draining: ["Draining", "warn"], drained: ["Drained", "warn"] };
   let [word, tone] = words[state.state] || [state.state, "warn"];
   if (state.state === "serving" && state.reason) [word, tone] = ["Degraded", "warn"];
   if (state.stuck) [word, tone] = ["Stuck", "bad"];
