@@ -16,6 +16,9 @@
     X(PULLER, "one puller: what it reports")                                                       \
     X(REPAIR, "read repair: blobs that are asked of peers, and who waits for them")                \
     X(FLIGHTS, "what is on its way into the store, and who waits for it")                          \
+    X(WALKS, "walks: what walks through trees hold, and which wait")                               \
+    X(TIER_QUEUE, "what is on its way to the bucket, of one lane")                                 \
+    X(TIER_PUSH, "uploads to the bucket: who waits for whom, and the stop")                        \
     X(CALL, "one call: the hand-over between threads")                                             \
     X(CLIENT, "one client connection: calls in flight")                                            \
     X(COMMIT, "commit: the queue of one lane and its failure")                                     \

@@ -247,6 +247,30 @@
       "1 while the bucket answers; 0 without one, and while it is left alone.")                    \
     X(TIER_CLOCK_SKEW, "varve_tier_clock_skew_seconds", "", GAUGE,                                 \
       "How far the bucket's clock is ahead, as far as it mattered.")                               \
+    X(TIER_BLOBS, "varve_tier_uploaded_total", "kind=\"blob\"", COUNTER,                           \
+      "Objects sent to the bucket, and deletions carried out there.")                              \
+    X(TIER_ACTIONS, "varve_tier_uploaded_total", "kind=\"action_result\"", COUNTER,                \
+      "Objects sent to the bucket, and deletions carried out there.")                              \
+    X(TIER_DELETIONS, "varve_tier_uploaded_total", "kind=\"deletion\"", COUNTER,                   \
+      "Objects sent to the bucket, and deletions carried out there.")                              \
+    X(TIER_PRESENT, "varve_tier_present_total", "", COUNTER,                                       \
+      "Blobs that were looked for in the bucket before they were sent, and were there.")           \
+    X(TIER_LEFT_OUT, "varve_tier_left_out_total", "", COUNTER,                                     \
+      "Blobs and action results that were gone, damaged or incomplete here when their turn came.") \
+    X(TIER_ACTIONS_LEFT_OUT, "varve_tier_action_results_left_out_total", "", COUNTER,              \
+      "Action results among them.")                                                                \
+    X(TIER_RETRIES, "varve_tier_retries_total", "", COUNTER,                                       \
+      "Attempts that failed and are made again.")                                                  \
+    X(TIER_OVERTAKEN, "varve_tier_overtaken_total", "", COUNTER,                                   \
+      "How often eviction has removed what was not in the bucket yet.")                            \
+    X(TIER_SEQ_SMALL, "varve_tier_uploaded_seq", "lane=\"small\"", GAUGE,                          \
+      "Sequence number up to which everything is in the bucket.")                                  \
+    X(TIER_SEQ_LARGE, "varve_tier_uploaded_seq", "lane=\"large\"", GAUGE,                          \
+      "Sequence number up to which everything is in the bucket.")                                  \
+    X(TIER_BEHIND_SMALL, "varve_tier_behind_bytes", "lane=\"small\"", GAUGE,                       \
+      "Bytes of log that are not in the bucket yet, about.")                                       \
+    X(TIER_BEHIND_LARGE, "varve_tier_behind_bytes", "lane=\"large\"", GAUGE,                       \
+      "Bytes of log that are not in the bucket yet, about.")                                       \
     X(START_TIME, "varve_start_time_seconds", "", GAUGE,                                           \
       "When the process started, in seconds since 1970.")                                          \
     X(STUCK, "varve_stuck", "", GAUGE, "1 while threads make no progress with what waits.")        \

@@ -6,6 +6,7 @@
 #include "server/digest_set.h"
 #include "server/references.h"
 #include "server/whole_blob.h"
+#include "store/find.h"
 #include "store/store.h"
 
 enum { LOOKUPS_MAX = 256 };
@@ -16,6 +17,8 @@ struct check {
     struct arena *arena;           /* borrowed */
     enum digest_function function;
     struct completeness *completeness;
+    void (*named)(void *argument, const struct digest *digest); /* NULL: nobody is told */
+    void *named_argument;
 
     struct digest_set missing;
     struct digest_set trees; /* read so far */
@@ -61,6 +64,18 @@ bool completeness_check(struct durability *durability,
                         struct completeness *completeness,
                         struct status *status)
 {
+    return completeness_list(durability, arena, function, result, NULL, NULL, completeness, status);
+}
+
+bool completeness_list(struct durability *durability,
+                       struct arena *arena,
+                       enum digest_function function,
+                       struct bytes result,
+                       void (*named)(void *argument, const struct digest *digest),
+                       void *argument,
+                       struct completeness *completeness,
+                       struct status *status)
+{
     struct check *const check = arena_take_zeroed(arena, 1, sizeof(*check));
     if (check == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a completeness check");
@@ -69,6 +84,8 @@ bool completeness_check(struct durability *durability,
     check->arena = arena;
     check->function = function;
     check->completeness = completeness;
+    check->named = named;
+    check->named_argument = argument;
     check->read_bytes_left = LIMIT_COMPLETENESS_BYTES;
     completeness->complete = false;
     completeness->missing_count = 0;
@@ -205,10 +222,18 @@ static bool look_up(struct check *check, const struct digest *digest, struct sta
 
 static bool flush_lookups(struct check *check, struct status *status)
 {
-    bool present[LOOKUPS_MAX];
+    bool present[LOOKUPS_MAX] = {false};
     const size_t count = check->lookup_count;
     check->lookup_count = 0;
-    store_has_blobs(check->store, check->lookups, count, present);
+    if (check->named == NULL)
+        store_has_blobs(check->store, check->lookups, count, present);
+    for (size_t i = 0; check->named != NULL && i < count; i++) {
+        struct place place;
+        present[i] = digest_is_empty_blob(&check->lookups[i]) ||
+                     store_find_blob(check->store, &check->lookups[i], FIND_ONLY, &place);
+        if (present[i])
+            check->named(check->named_argument, &check->lookups[i]);
+    }
     for (size_t i = 0; i < count; i++)
         if (!present[i] && !note_missing(check, &check->lookups[i], status))
             return false;

@@ -41,6 +41,19 @@ MUST_CHECK bool completeness_check(struct durability *durability,
                                    struct status *status);
 
 /*
+ * The same, but marks no blob as used that is only named, and tells of each that is named and here, of some more than once: what has to
+ * be somewhere else before the result may be there. named: called by this thread.
+ */
+MUST_CHECK bool completeness_list(struct durability *durability,
+                                  struct arena *arena,
+                                  enum digest_function function,
+                                  struct bytes result,
+                                  void (*named)(void *argument, const struct digest *digest),
+                                  void *argument,
+                                  struct completeness *completeness,
+                                  struct status *status);
+
+/*
  * Says why a result that is not complete is not served: NOT_FOUND, naming the action, the first
  * missing blob and how many there are. Returns false, as status_fail() does.
  */

@@ -14,7 +14,9 @@
 #include "durability/copies.h"
 #include "proto/resource_name.h"
 #include "server/address.h"
+#include "server/tier_queue.h"
 #include "store/store.h"
+#include "tier/layout.h"
 
 enum option_type {
     OPTION_TEXT,
@@ -352,6 +354,69 @@ static const struct option options[] = {
      .default_value = "on",
      .choices = "on|off",
      .help = "on: what is asked for and is not here is fetched from a peer first."},
+    {.name = "tier-url",
+     .operand = "URL",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tier_url),
+     .default_value = "",
+     .maximum = 255,
+     .help = "http://HOST[:PORT] or https://HOST[:PORT] of an S3 server: what is stored here is "
+             "brought there, too. Empty: nowhere."},
+    {.name = "tier-bucket",
+     .operand = "NAME",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tier_bucket),
+     .default_value = "",
+     .maximum = 63,
+     .help = "The bucket. It has to be there."},
+    {.name = "tier-prefix",
+     .operand = "TEXT",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tier_prefix),
+     .default_value = "varve",
+     .minimum = 1,
+     .maximum = LAYOUT_PREFIX_BYTES_MAX,
+     .check = layout_check_prefix,
+     .help = "What the names of all objects there begin with."},
+    {.name = "tier-region",
+     .operand = "NAME",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tier_region),
+     .default_value = "us-east-1",
+     .minimum = 1,
+     .maximum = 63,
+     .help = "The bucket's region, which is part of each signature."},
+    {.name = "tier-addressing",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(tier_addressing),
+     .default_value = "path",
+     .choices = "path|virtual-host",
+     .help = "Where the bucket's name stands: path: http://HOST/NAME; virtual-host: "
+             "http://NAME.HOST."},
+    {.name = "tier-ca",
+     .operand = "FILE",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tier_ca),
+     .default_value = "",
+     .maximum = 3900,
+     .help = "Certificates in PEM that sign that server's. Empty: those of the system."},
+    {.name = "tier-credentials",
+     .operand = "FILE",
+     .type = OPTION_TEXT,
+     .offset = FIELD(tier_credentials),
+     .default_value = "",
+     .maximum = 3900,
+     .help = "Keys as AWS's tools have them, under [default]; read again when it changes. Empty: "
+             "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN."},
+    {.name = "tier-uploads",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(tier_uploads),
+     .default_value = "16",
+     .minimum = TIER_UPLOADS_MIN,
+     .maximum = TIER_UPLOADS_MAX,
+     .help = "Objects on their way there at a time, each with 1 MiB of memory."},
     {.name = "scrub-rate",
      .operand = "SIZE",
      .type = OPTION_SIZE,
@@ -509,6 +574,13 @@ void config_free(struct config *config)
     list_clear(&config->instances);
     list_clear(&config->peers);
     free(config->read_repair);
+    free(config->tier_url);
+    free(config->tier_bucket);
+    free(config->tier_prefix);
+    free(config->tier_region);
+    free(config->tier_addressing);
+    free(config->tier_ca);
+    free(config->tier_credentials);
     free(config);
 }
 
@@ -1191,6 +1263,9 @@ static bool check_secret(const char *peer, struct status *status)
 /* What no single option is wrong in. */
 static bool check_together(const struct config *config, struct status *status)
 {
+    if ((config->tier_url[0] == '\0') != (config->tier_bucket[0] == '\0'))
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "options tier-url and tier-bucket: both are needed, or none");
     if ((config->tls_cert[0] == '\0') != (config->tls_key[0] == '\0'))
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "options tls-cert and tls-key: both are needed, or none");

@@ -64,6 +64,11 @@ struct config {
     struct config_list peers;   /* nodes to follow */
     char *peer_token_file;      /* path; "": none */
     char *read_repair;          /* "on" or "off" */
+    char *tier_url;             /* of an S3 server; "": there is no bucket */
+    char *tier_bucket, *tier_prefix, *tier_region;
+    char *tier_addressing;            /* "path", "virtual-host" */
+    char *tier_ca, *tier_credentials; /* paths; "": the system's, the environment */
+    uint64_t tier_uploads;            /* at a time */
     int64_t upload_keep_ns;
     int64_t drain_ns;
     int64_t keepalive_ns;

@@ -35,6 +35,7 @@
 #include "server/repair.h"
 #include "server/rpc_metrics.h"
 #include "server/slow_calls.h"
+#include "server/tier.h"
 #include "server/tls.h"
 #include "server/uploads.h"
 #include "server/workers.h"
@@ -132,7 +133,9 @@ bool server_start(const struct config *config, struct server **server, struct st
      * a port and then fail.
      */
     if (!open_parts(made, status) || !open_store(made, status) || !open_front(made, status) ||
-        !follow_peers(made, status) || !start_threads(made, status)) {
+        !follow_peers(made, status) ||
+        !tier_start(config, made->durability, made->metrics, &made->tier, status) ||
+        !start_threads(made, status)) {
         close_parts(made);
         return false;
     }
@@ -174,6 +177,7 @@ bool server_check_files(const struct config *config, struct status *status)
         return status_fail_errno(status, ENOMEM, "server");
     char *authorization = NULL;
     const bool ok = open_files(config, clock_real(), metrics, &access, &tls, status) &&
+                    tier_check(config, status) &&
                     (config->peer_token_file[0] == '\0' ||
                      credentials_read(config->peer_token_file, NULL, &authorization, status));
     credentials_free(authorization);
@@ -656,6 +660,7 @@ static void close_parts(struct server *server)
     join(&private->groups[THREADS_STAND_IN]);
     repair_free(server->repair); /* it asks how far peers are */
     peers_free(server->peers);
+    tier_stop(server->tier);
 
     if (server->workers != NULL)
         workers_stop(server->workers);

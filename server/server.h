@@ -19,6 +19,7 @@ struct peers;
 struct repair;
 struct rpc_metrics;
 struct slow_calls;
+struct tier;
 struct tls;
 struct upload_table;
 struct workers;
@@ -42,6 +43,7 @@ struct server {
     struct flights *flights; /* what is on its way into the store */
     struct peers *peers;     /* whom this node follows */
     struct repair *repair;   /* NULL: read repair is off */
+    struct tier *tier;       /* NULL: there is no bucket */
     struct health *health;
     _Atomic uint64_t calls_when_drained; /* of clients, that had ended when the server was drained */
     const struct method *const *methods; /* borrowed: all that are served */

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/tier.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/tier_queue.h"
+#include "tier/s3.h"
+
+/* Besides uploads: the two planners, which delete. */
+enum { MORE_CONNECTIONS = 2 };
+
+struct tier {
+    struct s3 *s3;
+    struct tier_queue *queue;
+};
+
+static bool open_bucket(const struct config *config,
+                        struct clock *clock,
+                        struct metrics *metrics,
+                        struct s3 **s3,
+                        struct status *status);
+static const char *text_or_null(const char *text);
+static uint64_t place_of(const struct config *config);
+
+bool tier_start(const struct config *config,
+                struct durability *durability,
+                struct metrics *metrics,
+                struct tier **tier_out,
+                struct status *status)
+{
+    *tier_out = NULL;
+    if (config->tier_url[0] == '\0')
+        return true;
+    struct tier *const tier = calloc(1, sizeof(*tier));
+    if (tier == NULL)
+        return status_fail_errno(status, ENOMEM, "tier");
+    struct store *const store = durability_store(durability);
+    if (!open_bucket(config, store->clock, metrics, &tier->s3, status))
+        goto fail;
+    const struct tier_queue_config queue = {.durability = durability,
+                                            .bucket = s3_bucket(tier->s3),
+                                            .metrics = metrics,
+                                            .prefix = config->tier_prefix,
+                                            .place = place_of(config),
+                                            .uploads = (size_t)config->tier_uploads,
+                                            .shared = config->peers.count > 0};
+    if (!tier_queue_start(&queue, &tier->queue, status))
+        goto fail;
+    log_event(LOG_LEVEL_INFO, "tier_started",
+              "bucket=%s prefix=%s small_seq=%" PRIu64 " large_seq=%" PRIu64, config->tier_bucket,
+              config->tier_prefix, tier_queue_seq(tier->queue, LANE_SMALL),
+              tier_queue_seq(tier->queue, LANE_LARGE));
+    *tier_out = tier;
+    return true;
+fail:
+    tier_stop(tier);
+    return false;
+}
+
+static bool open_bucket(const struct config *config,
+                        struct clock *clock,
+                        struct metrics *metrics,
+                        struct s3 **s3,
+                        struct status *status)
+{
+    const struct s3_config bucket = {
+        .endpoint = config->tier_url,
+        .region = config->tier_region,
+        .bucket = config->tier_bucket,
+        .addressing =
+            strcmp(config->tier_addressing, "virtual-host") == 0 ? S3_VIRTUAL_HOST : S3_PATH_STYLE,
+        .ca_file = text_or_null(config->tier_ca),
+        .credentials_file = text_or_null(config->tier_credentials),
+        .connections_max = (size_t)config->tier_uploads + MORE_CONNECTIONS,
+        .clock = clock,
+        .metrics = metrics};
+    if (s3_new(&bucket, s3, status))
+        return true;
+    status_prefix(status, "options tier-url, tier-bucket, tier-region, tier-credentials");
+    return false;
+}
+
+static const char *text_or_null(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
+}
+
+/* A cursor that is about another bucket is none. */
+static uint64_t place_of(const struct config *config)
+{
+    const struct bytes parts[] = {bytes_of_string(config->tier_url), bytes_of_string("\n"),
+                                  bytes_of_string(config->tier_bucket), bytes_of_string("\n"),
+                                  bytes_of_string(config->tier_prefix)};
+    struct digest digest;
+    uint64_t place;
+    digest_of_list(DIGEST_FUNCTION_SHA256,
+                   (struct bytes_list){.parts = parts, .count = ARRAY_LENGTH(parts)}, &digest);
+    memcpy(&place, digest.hash, sizeof(place));
+    return place;
+}
+
+void tier_stop(struct tier *tier)
+{
+    if (tier == NULL)
+        return;
+    if (tier->queue != NULL)
+        tier_queue_ask_to_stop(tier->queue);
+    if (tier->s3 != NULL)
+        s3_stop(tier->s3);
+    tier_queue_stop(tier->queue);
+    s3_free(tier->s3);
+    free(tier);
+}
+
+bool tier_check(const struct config *config, struct status *status)
+{
+    static struct metrics unused;
+    struct s3 *s3 = NULL;
+    if (config->tier_url[0] == '\0')
+        return true;
+    const bool ok = open_bucket(config, clock_real(), &unused, &s3, status);
+    s3_free(s3);
+    return ok;
+}

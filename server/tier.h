@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bucket behind this node: what the configuration says of it, the connection, and what is brought there. */
+#ifndef VARVE_SERVER_TIER_H
+#define VARVE_SERVER_TIER_H
+
+#include "durability/durability.h"
+#include "server/config.h"
+
+struct tier;
+
+/*
+ * *tier NULL: the configuration names none. Asks nothing of the bucket yet: one that does not answer keeps no server from starting.
+ * INVALID_ARGUMENT, FAILED_PRECONDITION (no credentials), naming the option.
+ */
+MUST_CHECK bool tier_start(const struct config *config,
+                           struct durability *durability,
+                           struct metrics *metrics,
+                           struct tier **tier,
+                           struct status *status);
+/* Waits for no request. What is not in the bucket yet goes on after the next start. NULL is fine. */
+void tier_stop(struct tier *tier);
+
+/* What can be told of it without a server. */
+MUST_CHECK bool tier_check(const struct config *config, struct status *status);
+
+#endif

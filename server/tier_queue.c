@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/tier_queue.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/tier_cursor.h"
+#include "server/tier_push.h"
+
+enum {
+    SMALL_BATCH_RECORDS = 1024,
+    LARGE_BATCH_RECORDS = 64,
+    BATCH_RESULT_BYTES = 8 << 20, /* of the action results of a batch */
+};
+/* How often the end of the log is looked at, and the cursor written. */
+static const int64_t idle_ns = 250 * NS_PER_MS;
+static const int64_t save_ns = NS_PER_S;
+
+enum phase { PHASE_BLOBS, PHASE_ACTIONS };
+
+struct tier_upload {
+    struct tier_lane *lane;
+    struct thread thread;
+    struct tier_pusher pusher;
+};
+
+struct tier_lane {
+    /* Set at the start, never changed. */
+    struct tier_queue *queue;
+    enum lane lane;
+    struct thread planner;
+    struct tier_upload *uploads; /* owned */
+    size_t upload_count;
+
+    /* The planner's. */
+    struct tier_pusher pusher;
+    uint64_t after_seq, saved_seq;
+    uint64_t look_until_seq; /* what is before may be in the bucket: of an earlier run */
+    bool began;
+    int64_t saved_ns;
+    _Atomic uint64_t done_seq;
+
+    struct lock lock;
+    struct condition work, idle;
+    const struct feed_batch *batch; /* guarded by lock, as all below; NULL: none */
+    enum phase phase;
+    size_t next;      /* entry of the batch */
+    size_t busy;      /* uploads that have one */
+    bool ended;       /* uploads are to end */
+    bool interrupted; /* something of the batch is not where it should be */
+};
+
+struct tier_queue {
+    struct tier_queue_config config;
+    char *prefix; /* owned */
+    struct store *store;
+    struct tier_push push;
+    struct tier_lane lanes[LANE_COUNT];
+};
+
+static bool start_lane(struct tier_lane *lane, size_t uploads, struct status *status);
+static void run_planner(void *argument);
+static bool round_of(struct tier_lane *lane, bool *more);
+static bool read_failed(struct tier_lane *lane, const struct status *why);
+static bool run_phase(struct tier_lane *lane, const struct feed_batch *batch, enum phase phase);
+static bool run_forgets(struct tier_lane *lane, const struct feed_batch *batch);
+static void move_on(struct tier_lane *lane, const struct feed_batch *batch);
+static void save(struct tier_lane *lane);
+static void run_upload(void *argument);
+static const struct feed_entry *take_locked(struct tier_lane *lane) REQUIRES(lane->lock);
+static bool is_of(enum phase phase, const struct feed_entry *entry);
+static enum tier_pushed push_entry(struct tier_lane *lane,
+                                   struct tier_pusher *pusher,
+                                   const struct feed_entry *entry);
+static const char *name_of(const struct tier_lane *lane);
+
+bool tier_queue_start(const struct tier_queue_config *config,
+                      struct tier_queue **queue_out,
+                      struct status *status)
+{
+    ASSERT(config->uploads >= TIER_UPLOADS_MIN && config->uploads <= TIER_UPLOADS_MAX);
+    struct tier_queue *const queue = calloc(1, sizeof(*queue));
+    if (queue == NULL)
+        return status_fail_errno(status, ENOMEM, "uploads to the tier");
+    queue->config = *config;
+    queue->store = durability_store(config->durability);
+    queue->prefix = strdup(config->prefix);
+    const size_t large = config->uploads / 4 > 0 ? config->uploads / 4 : 1;
+    const size_t uploads[LANE_COUNT] = {
+        [LANE_SMALL] = config->uploads - large, [LANE_LARGE] = large};
+    const struct tier_push_config push = {.durability = config->durability,
+                                          .bucket = config->bucket,
+                                          .metrics = config->metrics,
+                                          .prefix = queue->prefix,
+                                          .pushers = config->uploads + LANE_COUNT,
+                                          .pause_min_ns = config->pause_min_ns,
+                                          .pause_max_ns = config->pause_max_ns,
+                                          .tell_pause_ns = config->tell_pause_ns};
+    for (size_t i = 0; i < LANE_COUNT; i++) {
+        struct tier_lane *const lane = &queue->lanes[i];
+        lane->queue = queue;
+        lane->lane = (enum lane)i;
+        lock_init(&lane->lock, LOCK_RANK_TIER_QUEUE);
+        condition_init(&lane->work);
+        condition_init(&lane->idle);
+    }
+    if (queue->prefix == NULL) {
+        status_fail_errno(status, ENOMEM, "uploads to the tier");
+        goto fail;
+    }
+    if (!tier_push_init(&queue->push, &push, status))
+        goto fail;
+    for (size_t i = 0; i < LANE_COUNT; i++)
+        if (!start_lane(&queue->lanes[i], uploads[i], status))
+            goto fail;
+    *queue_out = queue;
+    return true;
+fail:
+    tier_queue_stop(queue);
+    return false;
+}
+
+static bool start_lane(struct tier_lane *lane, size_t uploads, struct status *status)
+{
+    struct tier_queue *const queue = lane->queue;
+    lane->after_seq = lane->saved_seq =
+        tier_cursor_load(queue->store, lane->lane, queue->config.place);
+    atomic_store(&lane->done_seq, lane->after_seq);
+    lane->uploads = calloc(uploads, sizeof(lane->uploads[0]));
+    if (lane->uploads == NULL)
+        return status_fail_errno(status, ENOMEM, "uploads to the tier");
+    lane->upload_count = uploads;
+    if (!tier_pusher_init(&lane->pusher, &queue->push, status))
+        return false;
+    for (size_t i = 0; i < uploads; i++) {
+        struct tier_upload *const upload = &lane->uploads[i];
+        upload->lane = lane;
+        if (!tier_pusher_init(&upload->pusher, &queue->push, status) ||
+            !thread_start(&upload->thread, "tier-upload", 0, run_upload, upload, status))
+            return false;
+    }
+    return thread_start(&lane->planner, "tier-queue", 0, run_planner, lane, status);
+}
+
+void tier_queue_ask_to_stop(struct tier_queue *queue)
+{
+    tier_push_stop(&queue->push);
+}
+
+void tier_queue_stop(struct tier_queue *queue)
+{
+    if (queue == NULL)
+        return;
+    if (queue->push.store != NULL)
+        tier_push_stop(&queue->push);
+    for (size_t i = 0; i < LANE_COUNT; i++) {
+        struct tier_lane *const lane = &queue->lanes[i];
+        thread_join(&lane->planner);
+        lock_acquire(&lane->lock);
+        lane->ended = true;
+        condition_broadcast(&lane->work);
+        lock_release(&lane->lock);
+        for (size_t j = 0; j < lane->upload_count; j++)
+            thread_join(&lane->uploads[j].thread);
+    }
+    for (size_t i = 0; i < LANE_COUNT; i++) {
+        struct tier_lane *const lane = &queue->lanes[i];
+        for (size_t j = 0; j < lane->upload_count; j++)
+            tier_pusher_destroy(&lane->uploads[j].pusher);
+        tier_pusher_destroy(&lane->pusher);
+        free(lane->uploads);
+        condition_destroy(&lane->work);
+        condition_destroy(&lane->idle);
+        lock_destroy(&lane->lock);
+    }
+    tier_push_destroy(&queue->push);
+    free(queue->prefix);
+    free(queue);
+}
+
+uint64_t tier_queue_seq(struct tier_queue *queue, enum lane lane)
+{
+    return atomic_load(&queue->lanes[lane].done_seq);
+}
+
+/* ---- the planner */
+
+static void run_planner(void *argument)
+{
+    struct tier_lane *const lane = argument;
+    bool goes_on = true;
+    while (goes_on) {
+        bool more = false;
+        goes_on = round_of(lane, &more) && (more || tier_push_pause(&lane->queue->push, idle_ns));
+    }
+    save(lane);
+}
+
+/* One batch. False: it is being stopped. */
+static bool round_of(struct tier_lane *lane, bool *more)
+{
+    struct tier_queue *const queue = lane->queue;
+    struct arena arena;
+    struct feed_batch batch;
+    struct status status = {0};
+    const struct feed_query query = {
+        .lane = lane->lane,
+        .after_seq = lane->after_seq,
+        .records_max = lane->lane == LANE_SMALL ? SMALL_BATCH_RECORDS : LARGE_BATCH_RECORDS,
+        .bytes_max = BATCH_RESULT_BYTES,
+        .kinds = FEED_ALL,
+    };
+    arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
+    bool goes_on;
+    if (!feed_read(durability_feed(queue->config.durability), &query, &arena, &batch, &status)) {
+        goes_on = read_failed(lane, &status);
+    } else {
+        if (!lane->began)
+            lane->look_until_seq = batch.published_seq;
+        lane->began = true;
+        goes_on = run_phase(lane, &batch, PHASE_BLOBS) && run_phase(lane, &batch, PHASE_ACTIONS) &&
+                  run_forgets(lane, &batch);
+        if (goes_on)
+            move_on(lane, &batch);
+        *more = batch.more;
+    }
+    arena_destroy(&arena);
+    return goes_on;
+}
+
+/* What was evicted is gone; another log, as after a disk was replaced, is gone through from its beginning. */
+static bool read_failed(struct tier_lane *lane, const struct status *why)
+{
+    struct log_text quoted;
+    if (why->code == STATUS_OUT_OF_RANGE || why->code == STATUS_FAILED_PRECONDITION) {
+        const bool overtaken = why->code == STATUS_OUT_OF_RANGE;
+        if (overtaken)
+            metrics_add(lane->queue->config.metrics, METRIC_TIER_OVERTAKEN, 1);
+        log_event(LOG_LEVEL_WARN, "tier_overtaken", "lane=%s seq=%" PRIu64 " reason=%s",
+                  name_of(lane), lane->after_seq, log_quote(&quoted, why->message));
+        lane->after_seq = 0;
+        lane->began = false;
+        return true;
+    }
+    log_event(LOG_LEVEL_WARN, "tier_log_unread", "lane=%s seq=%" PRIu64 " reason=%s", name_of(lane),
+              lane->after_seq, log_quote(&quoted, why->message));
+    return tier_push_pause(&lane->queue->push, 5 * NS_PER_S);
+}
+
+/* Hands the entries of a kind out and waits for their end. False: it is being stopped, and not all are done. */
+static bool run_phase(struct tier_lane *lane, const struct feed_batch *batch, enum phase phase)
+{
+    if (batch->count == 0)
+        return true;
+    lock_acquire(&lane->lock);
+    lane->batch = batch;
+    lane->phase = phase;
+    lane->next = 0;
+    lane->interrupted = false;
+    condition_broadcast(&lane->work);
+    while (lane->next < batch->count || lane->busy > 0)
+        condition_wait(&lane->idle, &lane->lock);
+    lane->batch = NULL;
+    const bool whole = !lane->interrupted;
+    lock_release(&lane->lock);
+    return whole;
+}
+
+/* In their order, and after what the batch stores. */
+static bool run_forgets(struct tier_lane *lane, const struct feed_batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->entries[i].kind == RECORD_FORGET &&
+            tier_push_forget(&lane->pusher, &batch->entries[i]) == TIER_PUSH_STOPPED)
+            return false;
+    }
+    return true;
+}
+
+static void move_on(struct tier_lane *lane, const struct feed_batch *batch)
+{
+    struct metrics *const metrics = lane->queue->config.metrics;
+    const bool small = lane->lane == LANE_SMALL;
+    lane->after_seq = batch->next_after_seq;
+    atomic_store(&lane->done_seq, lane->after_seq);
+    metrics_set(metrics, small ? METRIC_TIER_SEQ_SMALL : METRIC_TIER_SEQ_LARGE,
+                (int64_t)lane->after_seq);
+    metrics_set(metrics, small ? METRIC_TIER_BEHIND_SMALL : METRIC_TIER_BEHIND_LARGE,
+                (int64_t)batch->behind_bytes);
+    if (clock_monotonic_ns(lane->queue->store->clock) - lane->saved_ns >= save_ns)
+        save(lane);
+}
+
+static void save(struct tier_lane *lane)
+{
+    struct status status = {0};
+    struct log_text quoted;
+    if (lane->after_seq == lane->saved_seq)
+        return;
+    lane->saved_ns = clock_monotonic_ns(lane->queue->store->clock);
+    if (tier_cursor_save(lane->queue->store, lane->lane, lane->queue->config.place, lane->after_seq,
+                         &status))
+        lane->saved_seq = lane->after_seq;
+    else
+        log_event(LOG_LEVEL_WARN, "tier_cursor_not_saved", "lane=%s reason=%s", name_of(lane),
+                  log_quote(&quoted, status.message));
+}
+
+/* ---- an upload */
+
+static void run_upload(void *argument)
+{
+    struct tier_upload *const upload = argument;
+    struct tier_lane *const lane = upload->lane;
+    lock_acquire(&lane->lock);
+    while (!lane->ended) {
+        const struct feed_entry *const entry = take_locked(lane);
+        if (entry == NULL) {
+            if (lane->busy == 0)
+                condition_signal(&lane->idle);
+            condition_wait(&lane->work, &lane->lock);
+            continue;
+        }
+        lane->busy++;
+        lock_release(&lane->lock);
+        const enum tier_pushed outcome = push_entry(lane, &upload->pusher, entry);
+        lock_acquire(&lane->lock);
+        lane->busy--;
+        if (outcome == TIER_PUSH_STOPPED) {
+            /* What is left of the batch has to wait for the next start. */
+            lane->interrupted = true;
+            lane->next = lane->batch->count;
+        }
+    }
+    lock_release(&lane->lock);
+}
+
+/* The next of this phase; NULL: there is none. */
+static const struct feed_entry *take_locked(struct tier_lane *lane)
+{
+    if (lane->batch == NULL)
+        return NULL;
+    while (lane->next < lane->batch->count) {
+        const struct feed_entry *const entry = &lane->batch->entries[lane->next++];
+        if (is_of(lane->phase, entry))
+            return entry;
+    }
+    return NULL;
+}
+
+static bool is_of(enum phase phase, const struct feed_entry *entry)
+{
+    switch (phase) {
+    case PHASE_BLOBS:
+        return entry->kind == RECORD_BLOB || entry->kind == RECORD_MANIFEST;
+    case PHASE_ACTIONS:
+        return entry->kind == RECORD_ACTION;
+    }
+    return false;
+}
+
+static enum tier_pushed push_entry(struct tier_lane *lane,
+                                   struct tier_pusher *pusher,
+                                   const struct feed_entry *entry)
+{
+    if (entry->kind == RECORD_ACTION)
+        return tier_push_action(pusher, entry);
+    /* A look costs little beside a large blob. */
+    const bool look = lane->queue->config.shared || lane->lane == LANE_LARGE ||
+                      entry->seq <= lane->look_until_seq;
+    return tier_push_blob(pusher, &entry->digest, look ? TIER_LOOK_FIRST : TIER_SEND);
+}
+
+static const char *name_of(const struct tier_lane *lane)
+{
+    return lane->lane == LANE_SMALL ? "small" : "large";
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Follows this node's own log and brings what it tells into the bucket, for ever. The queue is the log: a position in each lane, on disk
+ * in DATA/tier, is all that is kept. It is moved past a record only once what that tells is in the bucket or cannot get there, so that a
+ * crash costs a look at what the last batch has sent, and no upload is lost with the process.
+ *
+ * A lane goes batch by batch: blobs; then action results, each after all that it names; then deletions. As many at a time as there
+ * are uploads allowed, each with one buffer of 1 MiB; the small lane has three of four.
+ *
+ * Eviction does not wait: what it removes before its turn came is counted and logged (tier_overtaken), and the rest of the log goes on.
+ */
+#ifndef VARVE_SERVER_TIER_QUEUE_H
+#define VARVE_SERVER_TIER_QUEUE_H
+
+#include "durability/durability.h"
+#include "tier/driver.h"
+
+struct tier_queue;
+
+enum { TIER_UPLOADS_MIN = 2, TIER_UPLOADS_MAX = 256 };
+
+struct tier_queue_config {
+    struct durability *durability; /* borrowed, as the next two */
+    struct bucket *bucket;
+    struct metrics *metrics;
+    const char *prefix; /* layout_check_prefix(); copied */
+    uint64_t place;     /* a number of which bucket it is */
+    size_t uploads;     /* at a time, both lanes together */
+    bool shared;        /* others bring the same blobs: each is looked for first */
+    int64_t pause_min_ns, pause_max_ns, tell_pause_ns; /* as in server/tier_push.h */
+};
+
+MUST_CHECK bool tier_queue_start(const struct tier_queue_config *config,
+                                 struct tier_queue **queue,
+                                 struct status *status);
+/* Begins to stop: nothing new is sent. What is being sent ends as the bucket lets it. Any thread. */
+void tier_queue_ask_to_stop(struct tier_queue *queue);
+/* Waits for its threads; the bucket has been stopped, or they may take as long as a request. NULL is fine. */
+void tier_queue_stop(struct tier_queue *queue);
+
+/* The lane's log is in the bucket up to here. Any thread. */
+uint64_t tier_queue_seq(struct tier_queue *queue, enum lane lane);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How objects are named in a bucket:
+ *
+ *   PREFIX/cas/sha256/AA/HASH             a blob, as it is; AA are the first two digits of HASH
+ *   PREFIX/ac/INSTANCE/sha256/AA/HASH     the newest result of the action HASH
+ *
+ * Names have nothing but [0-9a-z/.-], so that no server, proxy or tool reads them another way. INSTANCE: the instance name in small
+ * letters, digits and dots, every other byte as -xx; "-" for the empty one; "--" and its SHA-256 for one that gets longer than
+ * LAYOUT_INSTANCE_BYTES_MAX.
+ */
+#ifndef VARVE_TIER_LAYOUT_H
+#define VARVE_TIER_LAYOUT_H
+
+#include "base/digest.h"
+#include "tier/driver.h"
+
+enum { LAYOUT_PREFIX_BYTES_MAX = 128, LAYOUT_INSTANCE_BYTES_MAX = 128 };
+
+/* prefix: checked by layout_check_prefix(). */
+void layout_blob_key(const char *prefix,
+                     const struct digest *digest,
+                     char key[BUCKET_KEY_BYTES_MAX]);
+void layout_action_key(const char *prefix,
+                       const struct digest *action,
+                       struct bytes instance,
+                       char key[BUCKET_KEY_BYTES_MAX]);
+
+/* 1 to LAYOUT_PREFIX_BYTES_MAX of [0-9a-z/.-], each part beginning with a letter or digit. INVALID_ARGUMENT. */
+MUST_CHECK bool layout_check_prefix(const char *prefix, struct status *status);
+
+#endif
