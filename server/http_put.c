@@ -329,6 +329,8 @@ static enum http_turn finish_check(struct http_request *request)
 /* ---- commits */
 
 static void committed(struct ack *ack, const struct status *result);
+static void may_claim(struct flight_waiter *waiter);
+static void end_flight(struct http_request *request);
 
 /* HTTP_WAITS, or HTTP_GO_ON when it is done already. */
 static enum http_turn submit(struct http_request *request,
@@ -353,6 +355,7 @@ static void committed(struct ack *ack, const struct status *result)
 {
     struct http_request *const request = CONTAINER_OF(ack, struct http_request, put.commit.ack);
     request->put.result = *result;
+    end_flight(request);
     http_wake(request);
 }
 
@@ -445,7 +448,43 @@ static bool check_action_result(struct http_request *request)
     return ok;
 }
 
-static enum http_turn commit_action(struct http_request *request, struct bytes value)
+static enum http_turn commit_action(struct http_request *request);
+
+/* Of two that write one action at once one waits for the other, and is later (server/rpc_update_action_result.c). */
+static enum http_turn claim_action(struct http_request *request)
+{
+    struct http_put *const put = &request->put;
+    const struct server *const server = http_server(request);
+    const struct blob_key key =
+        blob_table_action_key(server->store->table, &request->digest, request->instance);
+    put->step = PUT_CLAIM_ACTION;
+    put->flight_waiter.ready = may_claim;
+    do {
+        if (!http_busy(request)) {
+            fail(request, STATUS_UNAVAILABLE, "the server is stopping");
+            return HTTP_FAILED;
+        }
+        put->flying = flights_begin(server->flights, key, &put->flight, &put->flight_waiter);
+        if (put->flying)
+            return commit_action(request);
+    } while (!http_park(request));
+    return HTTP_WAITS;
+}
+
+/* On the thread of whoever was before. */
+static void may_claim(struct flight_waiter *waiter)
+{
+    http_wake(CONTAINER_OF(waiter, struct http_request, put.flight_waiter));
+}
+
+static void end_flight(struct http_request *request)
+{
+    if (request->put.flying)
+        flights_end(http_server(request)->flights, &request->put.flight);
+    request->put.flying = false;
+}
+
+static enum http_turn commit_action(struct http_request *request)
 {
     struct http_put *const put = &request->put;
     const struct server *const server = http_server(request);
@@ -457,13 +496,13 @@ static enum http_turn commit_action(struct http_request *request, struct bytes v
         .node_uid = server->store->node_uid,
         .instance = request->instance,
         .writer = bytes_of(put->writer_text, writer_bytes),
-        .result = value,
+        .result = put->value,
     };
     action_record_fixed_put(put->fixed, &record);
     put->payload[0] = bytes_of(put->fixed, sizeof(put->fixed));
     put->payload[1] = record.instance;
     put->payload[2] = record.writer;
-    put->payload[3] = value;
+    put->payload[3] = put->value;
     const struct bytes_list payload = {.parts = put->payload, .count = ARRAY_LENGTH(put->payload)};
     put->record = (struct record){.kind = RECORD_ACTION,
                                   .digest = request->digest,
@@ -542,10 +581,10 @@ static enum http_turn finish_spool(struct http_request *request)
         }
         if (!check_action_result(request))
             return HTTP_FAILED;
-        if (is_small_value(request))
-            return commit_action(request,
-                                 bytes_of(put->spool.memory.data, put->spool.memory.length));
-        return store_blob(request);
+        if (!is_small_value(request))
+            return store_blob(request);
+        put->value = bytes_of(put->spool.memory.data, put->spool.memory.length);
+        return claim_action(request);
     case PUT_STORING_BLOB:
         if (!commit_ok(request))
             return HTTP_FAILED;
@@ -559,8 +598,11 @@ static enum http_turn finish_spool(struct http_request *request)
         char text[DIGEST_TEXT_BYTES_MAX];
         snprintf(put->pointer, sizeof(put->pointer), "%s%s", pointer_magic,
                  digest_text(&put->blob, text));
-        return commit_action(request, bytes_of_string(put->pointer));
+        put->value = bytes_of_string(put->pointer);
+        return claim_action(request);
     }
+    case PUT_CLAIM_ACTION:
+        return claim_action(request);
     case PUT_COMMIT_ACTION:
         if (!commit_ok(request))
             return HTTP_FAILED;
@@ -586,6 +628,7 @@ void http_put_clear(struct http_request *request)
         }
     }
     buffer_release(put->came);
+    end_flight(request);
     if (put->opened)
         upload_close(&put->stream, UPLOAD_DROP);
     blob_writer_free(put->writer);

@@ -9,6 +9,7 @@
 
 #include "base/buffer_pool.h"
 #include "durability/durability.h"
+#include "server/flights.h"
 #include "server/http_spool.h"
 #include "server/uploads.h"
 #include "server/workers.h"
@@ -29,7 +30,8 @@ enum http_put_step {
     PUT_BEGIN,
     PUT_STORING_BLOB,  /* a spooled blob goes to the store; workers do it */
     PUT_COMMIT_BLOB,   /* waits for group commit */
-    PUT_COMMIT_ACTION, /* likewise */
+    PUT_CLAIM_ACTION,  /* waits for somebody else who writes the same action */
+    PUT_COMMIT_ACTION, /* waits for group commit */
     PUT_DONE,
 };
 
@@ -60,6 +62,10 @@ struct http_put {
     struct status result;
     struct bytes payload[4]; /* fixed part, instance, writer, value */
     struct bytes blob_payload;
+    struct bytes value; /* of an action; borrowed from the spool, or from pointer */
+    struct flight flight;
+    struct flight_waiter flight_waiter;
+    bool flying; /* the action is this request's alone */
     uint8_t fixed[ACTION_RECORD_FIXED_BYTES];
     char writer_text[WRITER_BYTES_MAX];
     char pointer[HTTP_POINTER_BYTES_MAX];

@@ -16,6 +16,7 @@
 
 #include "base/limits.h"
 #include "base/thread.h"
+#include "server/flights.h"
 #include "server/server.h"
 #include "tests/support/http_client.h"
 #include "tests/support/messages.h"
@@ -643,6 +644,44 @@ START_TEST(action_result_is_checked_when_it_is_put_and_complete_when_it_is_serve
 }
 END_TEST
 
+/* Another may come from a peer, or over gRPC. */
+static void nobody(struct flight_waiter *waiter)
+{
+    (void)waiter;
+}
+
+START_TEST(of_one_action_one_result_at_a_time_is_written)
+{
+    enum { SENDERS = 6, LARGE = 5 << 20 };
+    const struct digest action = digest_of_nothing(7);
+    const struct bytes large = random_bytes(LARGE, 3);
+    struct sender senders[SENDERS];
+    struct status status;
+    struct flight flight;
+    struct flight_waiter waiter = {.ready = nobody};
+    const struct blob_key key =
+        blob_table_action_key(server->store->table, &action, bytes_of_string("opaque"));
+    ck_assert(flights_begin(server->flights, key, &flight, &waiter));
+    url_of("/opaque/ac/", &action);
+    for (int i = 0; i < SENDERS; i++) {
+        senders[i] =
+            (struct sender){.blob = i % 2 == 0 ? bytes_of_string("small") : large, .path = url};
+        ck_assert(thread_start(&senders[i].thread, "sender", 0, send_blob, &senders[i], &status));
+    }
+    usleep(500 * 1000);
+    ck_assert_int_eq(get(url), 404);
+    flights_end(server->flights, &flight);
+    for (int i = 0; i < SENDERS; i++) {
+        thread_join(&senders[i].thread);
+        ck_assert_int_eq(senders[i].code, 200);
+    }
+    ck_assert_int_eq(get(url), 200);
+    ck_assert(flights_begin(server->flights, key, &flight, &waiter));
+    flights_end(server->flights, &flight);
+    free_bytes(large);
+}
+END_TEST
+
 START_TEST(values_of_keys_and_of_opaque_instances_are_any_bytes_of_any_size)
 {
     static const char *const paths[] = {"/kv/%s", "/kv/deep/er/%s.suffix", "/opaque/ac/%s"};
@@ -795,6 +834,7 @@ int main(void)
     tcase_add_test(tests, upload_that_is_broken_off_leaves_nothing);
     tcase_add_test(tests, many_who_send_one_blob_at_once_are_all_answered_and_it_is_written_once);
     tcase_add_test(tests, action_result_is_checked_when_it_is_put_and_complete_when_it_is_served);
+    tcase_add_test(tests, of_one_action_one_result_at_a_time_is_written);
     tcase_add_test(tests, values_of_keys_and_of_opaque_instances_are_any_bytes_of_any_size);
     tcase_add_test(tests, opaque_value_is_no_action_result_to_grpc_and_a_store_of_keys_no_instance);
     tcase_add_test(tests, webdav_client_finds_what_it_stored_and_its_folders);
