@@ -185,6 +185,18 @@
     X(BUDGET_MAX, "varve_request_bytes_max", "", GAUGE,                                            \
       "What they may take before clients have to wait: --request-memory.")                         \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
+    X(LIMITED_CALLS, "varve_limited_total", "reason=\"calls\"", COUNTER,                           \
+      "Calls, requests and connections refused for a limit, by reason.")                           \
+    X(LIMITED_MEMORY, "varve_limited_total", "reason=\"memory\"", COUNTER,                         \
+      "Calls, requests and connections refused for a limit, by reason.")                           \
+    X(LIMITED_CALLS_RATE, "varve_limited_total", "reason=\"calls_per_second\"", COUNTER,           \
+      "Calls, requests and connections refused for a limit, by reason.")                           \
+    X(LIMITED_BYTES_RATE, "varve_limited_total", "reason=\"bytes_per_second\"", COUNTER,           \
+      "Calls, requests and connections refused for a limit, by reason.")                           \
+    X(LIMITED_CONNECTIONS, "varve_limited_total", "reason=\"connections\"", COUNTER,               \
+      "Calls, requests and connections refused for a limit, by reason.")                           \
+    X(LIMITED_USERS, "varve_limited_users", "", GAUGE,                                             \
+      "Users and addresses that are known for their limits.")                                      \
     X(HTTP_CLOSED_IDLE, "varve_http_closed_total", "reason=\"idle\"", COUNTER,                     \
       "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
     X(HTTP_CLOSED_ROOM, "varve_http_closed_total", "reason=\"room\"", COUNTER,                     \

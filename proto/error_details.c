@@ -5,6 +5,7 @@
 #include "proto/resource_name.h"
 #include "proto/wire.h"
 
+static const char retry_url[] = "type.googleapis.com/google.rpc.RetryInfo";
 static const char type_url[] = "type.googleapis.com/google.rpc.PreconditionFailure";
 static const char violation_type[] = "MISSING";
 
@@ -85,4 +86,29 @@ static struct bytes subject_of(const struct digest *digest, char subject[SUBJECT
                                            COMPRESSOR_IDENTITY, digest);
     ASSERT(fits);
     return bytes_of_string(subject);
+}
+
+size_t error_details_retry_put(uint8_t to[ERROR_DETAILS_BYTES_MAX],
+                               const struct status *status,
+                               int64_t retry_ns)
+{
+    ASSERT(status->code != STATUS_OK);
+    ASSERT(retry_ns >= 0);
+    /* google.protobuf.Duration: seconds 1, nanos 2. */
+    const uint64_t seconds = (uint64_t)(retry_ns / 1000000000);
+    const uint64_t nanos = (uint64_t)(retry_ns % 1000000000);
+    const size_t duration = wire_varint_field_size(1, seconds) + wire_varint_field_size(2, nanos);
+    const size_t info = wire_bytes_field_size(1, duration);
+    uint8_t *at = wire_put_varint_field(to, 1, status->code);
+    at = wire_put_bytes_field(at, 2, bytes_of_string(status->message));
+    at = wire_put_bytes_key(
+        at, 3, wire_bytes_field_size(1, sizeof(retry_url) - 1) + wire_bytes_field_size(2, info));
+    at = wire_put_bytes_field(at, 1, bytes_of_string(retry_url));
+    at = wire_put_bytes_key(at, 2, info);
+    /* google.rpc.RetryInfo: retry_delay 1. */
+    at = wire_put_bytes_key(at, 1, duration);
+    at = wire_put_varint_field(at, 1, seconds);
+    at = wire_put_varint_field(at, 2, nanos);
+    ASSERT(at - to <= ERROR_DETAILS_BYTES_MAX);
+    return (size_t)(at - to);
 }

@@ -29,4 +29,9 @@ size_t error_details_missing_put(uint8_t to[ERROR_DETAILS_BYTES_MAX],
                                  size_t missing_count,
                                  size_t *told_count);
 
+/* Likewise with a RetryInfo: the least time after which it is worth trying again. */
+size_t error_details_retry_put(uint8_t to[ERROR_DETAILS_BYTES_MAX],
+                               const struct status *status,
+                               int64_t retry_ns);
+
 #endif

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,6 +20,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 
+enum { ADDRESS_CONNECTIONS_MIN = 1024 };
 /* A full table is looked through again no sooner than this. */
 static const int64_t sweep_pause_ns = 10 * NS_PER_MS;
 static const int64_t log_pause_ns = 10 * NS_PER_S;
@@ -31,8 +33,10 @@ static struct {
     uint64_t connections_max;
     uint64_t descriptors_max;
     uint64_t left_alone_descriptors; /* above those */
-    ino_t *inodes; /* owned; by descriptor, 0 where there is no connection of ours */
-    int highest;   /* no descriptor above it is remembered */
+    uint64_t address_connections_max;
+    ino_t *inodes;       /* owned; by descriptor, 0 where there is no connection of ours */
+    uint64_t *addresses; /* owned; likewise: where it comes from */
+    int highest;         /* no descriptor above it is remembered */
     uint64_t connections;
     int spare; /* owned; -1 when it could not be opened again */
     int64_t swept_ns;
@@ -41,23 +45,35 @@ static struct {
 
 static bool admit(int fd, bool left_alone);
 static bool remember_locked(int fd, bool left_alone) REQUIRES(guard.lock);
+static uint64_t address_of(int fd);
+static uint64_t count_locked(uint64_t address) REQUIRES(guard.lock);
 static void sweep_locked(void) REQUIRES(guard.lock);
 static void note_shed_locked(const char *reason) REQUIRES(guard.lock);
 static int shed_with_spare(int listening);
 static int open_spare(void);
 
 bool accept_guard_start(uint64_t connections_max,
+                        uint64_t address_connections_max,
                         uint64_t descriptors_max,
                         struct metrics *metrics,
                         struct status *status)
 {
     ASSERT(!atomic_load(&guard.started));
     guard.inodes = calloc(descriptors_max, sizeof(*guard.inodes));
-    if (guard.inodes == NULL)
+    guard.addresses = calloc(descriptors_max, sizeof(*guard.addresses));
+    if (guard.inodes == NULL || guard.addresses == NULL) {
+        free(guard.inodes);
+        free(guard.addresses);
         return status_fail_errno(status, ENOMEM, "table of connections");
+    }
     lock_init(&guard.lock, LOCK_RANK_LEAF);
     guard.metrics = metrics;
     guard.connections_max = connections_max;
+    guard.address_connections_max = address_connections_max;
+    if (address_connections_max == 0)
+        guard.address_connections_max = connections_max / 2 > ADDRESS_CONNECTIONS_MIN
+                                            ? connections_max / 2
+                                            : ADDRESS_CONNECTIONS_MIN;
     guard.descriptors_max = descriptors_max;
     guard.left_alone_descriptors = 0;
     guard.highest = -1;
@@ -78,7 +94,9 @@ void accept_guard_stop(void)
         close(guard.spare);
     lock_destroy(&guard.lock);
     free(guard.inodes);
+    free(guard.addresses);
     guard.inodes = NULL;
+    guard.addresses = NULL;
 }
 
 static int open_spare(void)
@@ -179,11 +197,50 @@ static bool remember_locked(int fd, bool left_alone)
         note_shed_locked("max-connections");
         return false;
     }
+    const uint64_t address = address_of(fd);
+    if (address != 0 && count_locked(address) >= guard.address_connections_max) {
+        sweep_locked();
+        if (count_locked(address) >= guard.address_connections_max) {
+            metrics_add(guard.metrics, METRIC_LIMITED_CONNECTIONS, 1);
+            note_shed_locked("address-connections");
+            return false;
+        }
+    }
     guard.inodes[fd] = about.st_ino;
+    guard.addresses[fd] = address;
     guard.connections++;
     if (fd > guard.highest)
         guard.highest = fd;
     return true;
+}
+
+/* 0: none that one can tell from others, as of unix: sockets. */
+static uint64_t address_of(int fd)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    if (getpeername(fd, (struct sockaddr *)(void *)&address, &length) != 0)
+        return 0;
+    if (address.ss_family == AF_INET) {
+        const struct sockaddr_in *const four = (const void *)&address;
+        return UINT64_C(1) << 32 | four->sin_addr.s_addr;
+    }
+    if (address.ss_family != AF_INET6)
+        return 0;
+    const struct sockaddr_in6 *const six = (const void *)&address;
+    uint64_t network;
+    uint32_t four;
+    memcpy(&network, six->sin6_addr.s6_addr, sizeof(network));
+    memcpy(&four, six->sin6_addr.s6_addr + 12, sizeof(four));
+    return IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? UINT64_C(1) << 32 | four : network | 1;
+}
+
+static uint64_t count_locked(uint64_t address)
+{
+    uint64_t count = 0;
+    for (int fd = 0; fd <= guard.highest; fd++)
+        count += guard.inodes[fd] != 0 && guard.addresses[fd] == address;
+    return count;
 }
 
 static void sweep_locked(void)

@@ -17,10 +17,12 @@
 #include "base/status.h"
 
 /*
+ * address_connections_max: from one address, of IPv6 from one /64; 0: half of connections_max, at least 1024.
  * descriptors_max: no connection gets a number of this or more, so that files can still be opened.
  * metrics: borrowed.
  */
 MUST_CHECK bool accept_guard_start(uint64_t connections_max,
+                                   uint64_t address_connections_max,
                                    uint64_t descriptors_max,
                                    struct metrics *metrics,
                                    struct status *status);

@@ -201,10 +201,8 @@ const char *access_caller_name(const struct access_caller *caller)
 
 /* ---- addresses that show wrong things */
 
-/* Without the port; of IPv6 the network, since hosts have many of its addresses. */
-static uint64_t address_hash(const struct access *access, const char *peer)
+struct bytes access_peer_host(const char *peer)
 {
-    char host[64];
     const char *at = peer;
     if (strncmp(at, "ipv4:", 5) == 0 || strncmp(at, "ipv6:", 5) == 0 ||
         strncmp(at, "http:", 5) == 0)
@@ -223,12 +221,14 @@ static uint64_t address_hash(const struct access *access, const char *peer)
             if (at[i] == ':' && ++colons == 4)
                 length = i;
     }
-    if (length >= sizeof(host))
-        length = sizeof(host) - 1;
-    memcpy(host, at, length);
+    return bytes_of(at, length);
+}
+
+static uint64_t address_hash(const struct access *access, const char *peer)
+{
     struct siphash siphash;
     siphash_begin(&siphash, &access->address_key);
-    const uint64_t hash = siphash_finish(&siphash, bytes_of(host, length));
+    const uint64_t hash = siphash_finish(&siphash, access_peer_host(peer));
     return hash != 0 ? hash : 1;
 }
 
@@ -482,9 +482,9 @@ static enum access_answer authenticate(struct access *access,
     uint64_t generation;
     struct access_rules *const rules = take_rules(access, &generation);
     *caller = (struct access_caller){.access = access, .rules = rules};
+    snprintf(caller->peer, sizeof(caller->peer), "%s", shown->peer);
     if (rules == NULL)
         return ACCESS_YES;
-    snprintf(caller->peer, sizeof(caller->peer), "%s", shown->peer);
     access_rules_of_anonymous(rules, &caller->applies);
     if (shown->certificate.length > 0 && access_rules_have_certificates(rules))
         add_certificate(access, generation, shown, caller);

@@ -35,6 +35,9 @@ struct access_caller {
 void access_caller_clear(struct access_caller *caller);
 const char *access_caller_name(const struct access_caller *caller); /* or "anonymous" */
 
+/* Of where somebody calls from the host alone; of IPv6 the network, since hosts have many of its addresses. Lies in peer. */
+struct bytes access_peer_host(const char *peer);
+
 /* What a caller shows. All borrowed. */
 struct access_shown {
     struct bytes authorization; /* the header's value; length 0: none */

@@ -55,6 +55,9 @@ struct who {
 };
 
 struct rule {
+    bool is_limit;
+    uint32_t limited; /* of a limit: a bit for each of limit_names */
+    struct access_limits limits;
     uint32_t roles; /* a bit for each enum method_role */
     struct who *whos;
     size_t count;
@@ -112,6 +115,7 @@ static bool read_certificate(struct access_rules *rules,
                              struct status *status);
 static bool read_group(struct access_rules *rules, const struct line *line, struct status *status);
 static bool read_allow(struct access_rules *rules, const struct line *line, struct status *status);
+static bool read_limit(struct access_rules *rules, const struct line *line, struct status *status);
 
 static const struct {
     const char *word;
@@ -125,6 +129,7 @@ static const struct {
      "jwt FILE issuer=TEXT audience=TEXT [user=CLAIM] [groups=CLAIM] [prefix=TEXT]"},
     {"certificate", 4, read_certificate, "certificate NAME subject|san TEXT"},
     {"group", 3, read_group, "group NAME MEMBER..."},
+    {"limit", 4, read_limit, "limit NAME=VALUE... to WHO[,WHO...]"},
     {"allow", 4, read_allow, "allow ROLE[,ROLE...] to WHO[,WHO...] [in INSTANCE]"},
 };
 
@@ -148,7 +153,10 @@ bool access_rules_load(const char *path, struct access_rules **rules, struct sta
     }
     ok = ok && read_file(made, file, path, status);
     fclose(file);
-    if (ok && made->rule_count == 0)
+    bool allows = false;
+    for (size_t i = 0; ok && i < made->rule_count; i++)
+        allows = allows || !made->rules[i].is_limit;
+    if (ok && !allows)
         ok = status_fail(status, STATUS_INVALID_ARGUMENT,
                          "access file %s allows nobody anything: it has no line \"allow ...\"",
                          path);
@@ -190,7 +198,7 @@ static bool read_file(struct access_rules *rules,
             if (i == ARRAY_LENGTH(statements))
                 ok = status_fail(status, STATUS_INVALID_ARGUMENT,
                                  "it begins with none of token, passwords, jwt, certificate, "
-                                 "group, allow");
+                                 "group, limit, allow");
             else if (line->count < statements[i].words_min)
                 ok = status_fail(status, STATUS_INVALID_ARGUMENT, "\"%s\" is wanted",
                                  statements[i].form);
@@ -414,6 +422,8 @@ static bool read_who(const char *text, struct who *who, struct status *status)
     return check_name(name, status) && copy(name, &who->name, status);
 }
 
+static bool read_whos(char *words, struct rule *rule, struct status *status);
+
 static bool read_allow(struct access_rules *rules, const struct line *line, struct status *status)
 {
     const bool somewhere = line->count == 6 && strcmp(line->words[4], "in") == 0;
@@ -434,13 +444,97 @@ static bool read_allow(struct access_rules *rules, const struct line *line, stru
     if (!copy(instance, &rule->instance, status) ||
         !read_roles(line->words[1], &rule->roles, status))
         return false;
+    return read_whos(line->words[3], rule, status);
+}
+
+static bool read_whos(char *words, struct rule *rule, struct status *status)
+{
     char *rest = NULL;
-    for (const char *text = strtok_r(line->words[3], ",", &rest); text != NULL;
+    for (const char *text = strtok_r(words, ",", &rest); text != NULL;
          text = strtok_r(NULL, ",", &rest))
         if (!check_room(rule->count, WORDS_MAX, "names in a line", status) ||
             !read_who(text, &rule->whos[rule->count++], status))
             return false;
     return rule->count > 0 || status_fail(status, STATUS_INVALID_ARGUMENT, "it names nobody");
+}
+
+static const struct {
+    const char *name;
+    size_t offset;
+} limit_names[] = {{"calls=", offsetof(struct access_limits, calls)},
+                   {"memory=", offsetof(struct access_limits, memory_bytes)},
+                   {"calls-per-second=", offsetof(struct access_limits, calls_per_s)},
+                   {"bytes-per-second=", offsetof(struct access_limits, bytes_per_s)}};
+
+/* A number, with KiB, MiB or GiB behind it or nothing. */
+static bool read_amount(const char *text, uint64_t *amount, struct status *status)
+{
+    static const struct {
+        const char *unit;
+        uint64_t factor;
+    } units[] = {{"", 1}, {"B", 1}, {"KiB", KIB}, {"MiB", MIB}, {"GiB", GIB}};
+    char *end;
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    bool ok = text[0] >= '0' && text[0] <= '9' && errno == 0 && number <= INT32_MAX;
+    for (size_t i = 0; ok && i < ARRAY_LENGTH(units); i++) {
+        if (strcmp(end, units[i].unit) == 0) {
+            *amount = number * units[i].factor;
+            return true;
+        }
+    }
+    return status_fail(status, STATUS_INVALID_ARGUMENT,
+                       "\"%s\" is no whole number, with B, KiB, MiB, GiB or nothing behind it",
+                       text);
+}
+
+static bool read_limit(struct access_rules *rules, const struct line *line, struct status *status)
+{
+    if (strcmp(line->words[line->count - 2], "to") != 0)
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "\"limit NAME=VALUE... to WHO[,WHO...]\" is wanted, with no blanks at "
+                           "the commas");
+    if (!check_room(rules->rule_count, ACCESS_RULES_MAX, "lines of allow and limit", status))
+        return false;
+    struct rule *const rule = &rules->rules[rules->rule_count++];
+    rule->is_limit = true;
+    rule->whos = calloc(WORDS_MAX, sizeof(*rule->whos));
+    if (rule->whos == NULL)
+        return status_fail_errno(status, ENOMEM, "access rules");
+    for (size_t i = 1; i + 2 < line->count; i++) {
+        const char *const word = line->words[i];
+        size_t j = 0;
+        while (j < ARRAY_LENGTH(limit_names) &&
+               strncmp(word, limit_names[j].name, strlen(limit_names[j].name)) != 0)
+            j++;
+        if (j == ARRAY_LENGTH(limit_names) || (rule->limited & 1U << j) != 0)
+            return status_fail(status, STATUS_INVALID_ARGUMENT,
+                               "\"%s\" is none of calls=, memory=, calls-per-second= and "
+                               "bytes-per-second=, each once",
+                               word);
+        uint64_t amount = 0;
+        if (!read_amount(word + strlen(limit_names[j].name), &amount, status))
+            return false;
+        memcpy((uint8_t *)&rule->limits + limit_names[j].offset, &amount, sizeof(amount));
+        rule->limited |= 1U << j;
+    }
+    return read_whos(line->words[line->count - 1], rule, status);
+}
+
+void access_rules_limits(const struct access_rules *rules,
+                         const struct access_applies *applies,
+                         struct access_limits *limits)
+{
+    for (size_t i = 0; i < rules->rule_count; i++) {
+        const struct rule *const rule = &rules->rules[i];
+        if (!rule->is_limit || (applies->bits[i / 64] & UINT64_C(1) << i % 64) == 0)
+            continue;
+        for (size_t j = 0; j < ARRAY_LENGTH(limit_names); j++)
+            if ((rule->limited & 1U << j) != 0)
+                memcpy((uint8_t *)limits + limit_names[j].offset,
+                       (const uint8_t *)&rule->limits + limit_names[j].offset, sizeof(uint64_t));
+        return;
+    }
 }
 
 static void rules_free(struct access_rules *rules)
@@ -749,7 +843,7 @@ static bool has_bit(const struct access_applies *applies, size_t i)
 
 static bool has_role(const struct rule *rule, enum method_role role)
 {
-    return role == ROLE_ANY || (rule->roles >> role & 1) != 0;
+    return !rule->is_limit && (role == ROLE_ANY || (rule->roles >> role & 1) != 0);
 }
 
 static bool covers(const struct rule *rule, struct bytes instance)

@@ -9,6 +9,7 @@
  *   certificate NAME subject TEXT                  a client certificate, by its subject (RFC 4514)
  *   certificate NAME san TEXT                      or by one of its names: DNS:..., URI:..., email:..., IP:...
  *   group NAME MEMBER...
+ *   limit NAME=VALUE... to WHO[,WHO...]            calls, memory, calls-per-second, bytes-per-second; the first line that fits
  *   allow ROLE[,ROLE...] to WHO[,WHO...] [in INSTANCE]   WHO: user:NAME, group:NAME, users, anonymous
  */
 #ifndef VARVE_SERVER_ACCESS_RULES_H
@@ -102,6 +103,18 @@ bool access_rules_permit_somewhere(const struct access_rules *rules,
 bool access_rules_permit_everywhere(const struct access_rules *rules,
                                     const struct access_applies *applies,
                                     enum method_role role);
+
+/* ---- how much may it; each 0: as much as there is */
+struct access_limits {
+    uint64_t calls; /* in progress */
+    uint64_t memory_bytes;
+    uint64_t calls_per_s;
+    uint64_t bytes_per_s;
+};
+/* What the first line of limit that applies says; what it leaves out, or all if none applies, stays. */
+void access_rules_limits(const struct access_rules *rules,
+                         const struct access_applies *applies,
+                         struct access_limits *limits);
 
 /* How many there are, for one log line. */
 struct access_counts {

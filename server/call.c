@@ -23,11 +23,13 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/lock.h"
+#include "proto/error_details.h"
 #include "server/access.h"
 #include "server/budget.h"
 #include "server/call_private.h"
 #include "server/client_waits.h"
 #include "server/front.h"
+#include "server/limits.h"
 #include "server/instance_metrics.h"
 #include "server/rpc_metrics.h"
 #include "server/slow_calls.h"
@@ -109,6 +111,7 @@ struct call {
     size_t held_bytes;                                /* of the budget */
     char instance_text[SLOW_CALL_INSTANCE_BYTES_MAX]; /* for the log of slow calls; cut */
     struct access_caller caller;
+    struct limits_ticket ticket;
     struct call_credentials credentials; /* while the question is asked */
     struct access_question question;
     struct arena arena;
@@ -149,6 +152,13 @@ static void start_receive(struct call *call);
 static void receive_done(struct op *op, bool ok);
 static void start_send(struct call *call, const grpc_op *ops, size_t count);
 static void send_done(struct op *op, bool ok);
+/* Whose answer: the handler's, of which nothing is needed any more; or ours, and then its state goes in the end. */
+enum answer_of { ANSWER_OF_HANDLER, ANSWER_OF_OURS };
+static void answer(struct call *call,
+                   enum answer_of whose,
+                   const struct status *status,
+                   bool with_message,
+                   struct bytes details);
 static void refuse(struct call *call, const struct status *status);
 static void close_done(struct op *op, bool ok);
 static void end_body(struct call *call);
@@ -250,12 +260,21 @@ static void admit(struct call *call, bool known, const struct status *status)
 {
     struct status why = *status;
     const struct method *const method = call->method;
-    if (known &&
-        (method->has_instance ? access_check_somewhere(&call->caller, method->role, &why)
-                              : access_check_everywhere(&call->caller, method->role, &why)))
-        ask_for_budget(call, BUDGET_FIRST_MESSAGES);
-    else
+    if (!known ||
+        !(method->has_instance ? access_check_somewhere(&call->caller, method->role, &why)
+                               : access_check_everywhere(&call->caller, method->role, &why))) {
         refuse(call, &why);
+        return;
+    }
+    int64_t retry_ns;
+    if (call->server->limits == NULL ||
+        limits_enter(call->server->limits, &call->caller, &call->ticket, &retry_ns, &why)) {
+        ask_for_budget(call, BUDGET_FIRST_MESSAGES);
+        return;
+    }
+    uint8_t details[ERROR_DETAILS_BYTES_MAX];
+    const size_t length = error_details_retry_put(details, &why, retry_ns);
+    answer(call, ANSWER_OF_OURS, &why, false, bytes_of(details, length));
 }
 
 /* Never called: such a call is refused when it arrives. */
@@ -362,6 +381,7 @@ static enum received classify(const struct call *call, bool ok);
 static void message_received(struct call *call);
 static void half_close_received(struct call *call);
 static bool adopt_message(struct call *call);
+static void hold(struct call *call);
 static bool answered_here(struct call *call);
 static void handle_message(struct call *call, void *state);
 static void handle_half_close(struct call *call, void *state);
@@ -463,6 +483,8 @@ static bool adopt_message(struct call *call)
 
     budget_correct(call->server->budget, call->held_half, call->held_bytes, call->message.length);
     call->held_bytes = call->message.length;
+    hold(call);
+    limits_moved(&call->ticket, call->message.length);
     return true;
 }
 
@@ -475,6 +497,15 @@ static void release_message(struct call *call)
     if (call->held_bytes > 0)
         budget_correct(call->server->budget, call->held_half, call->held_bytes, 0);
     call->held_bytes = 0;
+    hold(call);
+}
+
+/* What its user is charged with: its message, and what is being sent. */
+static void hold(struct call *call)
+{
+    limits_hold(&call->ticket,
+                call->held_bytes +
+                    (call->sending != NULL ? grpc_byte_buffer_length(call->sending) : 0));
 }
 
 static bool is_client_streaming(const struct call *call)
@@ -691,6 +722,7 @@ static void take_slices(struct call *call, grpc_slice *slices, size_t count)
         grpc_slice_unref(slices[i]);
     rpc_metrics_sent(call->server->rpc_metrics, call->series,
                      grpc_byte_buffer_length(call->sending));
+    limits_moved(&call->ticket, grpc_byte_buffer_length(call->sending));
     call->sent_bytes += grpc_byte_buffer_length(call->sending);
 }
 
@@ -739,6 +771,7 @@ static void send_done(struct op *op, bool ok)
     lock_acquire(&call->lock);
     grpc_byte_buffer *const sent = call->sending;
     call->sending = NULL;
+    hold(call);
     bool over = true;
     if (call->machine == CALL_SENDING) {
         over = !ok || atomic_load(&call->cancelled);
@@ -760,14 +793,6 @@ static void send_done(struct op *op, bool ok)
 
 /* ---- the answer */
 
-/* Whose answer: the handler's, of which nothing is needed any more; or ours, and then its state goes in the end. */
-enum answer_of { ANSWER_OF_HANDLER, ANSWER_OF_OURS };
-
-static void answer(struct call *call,
-                   enum answer_of whose,
-                   const struct status *status,
-                   bool with_message,
-                   struct bytes details);
 static void let_go_of_state(struct call *call);
 
 void call_reply(struct call *call, grpc_slice *slices, size_t count)
@@ -964,6 +989,7 @@ static void forget(struct call *call)
     free(call->more_parts);
     call->more_parts = NULL;
     arena_destroy(&call->arena);
+    limits_leave(&call->ticket);
     access_caller_clear(&call->caller);
     grpc_call_unref(call->grpc);
     call->grpc = NULL;

@@ -53,6 +53,7 @@ static uint64_t automatic_by_disk(void);
 static uint64_t automatic_grpc_memory(void);
 static uint64_t automatic_workers(void);
 static uint64_t automatic_pollers(void);
+static uint64_t automatic_by_others(void);
 
 #define FIELD(name) offsetof(struct config, name)
 #define DAYS(count) ((uint64_t)(count)*86400 * NS_PER_S)
@@ -313,6 +314,63 @@ static const struct option options[] = {
      .minimum = 16,
      .maximum = 1000000,
      .help = "Connections; more are closed at once."},
+    {.name = "address-connections",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(address_connections),
+     .default_value = "auto",
+     .maximum = 1000000,
+     .automatic = automatic_by_others,
+     .help = "Connections from one address, of IPv6 from one network; more are closed at once. "
+             "auto: half of --max-connections, at least 1024."},
+    {.name = "user-calls",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(user_calls),
+     .default_value = "auto",
+     .automatic = automatic_by_others,
+     .maximum = 1000000,
+     .help = "Calls and HTTP requests in progress of one user, or of one address if it shows "
+             "nothing; more "
+             "are refused. auto: half of --max-calls."},
+    {.name = "user-memory",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(user_memory_bytes),
+     .default_value = "auto",
+     .automatic = automatic_by_others,
+     .maximum = 1024 * GIB,
+     .help = "Requests and untaken answers of one user in memory; beyond it calls are refused. "
+             "auto: half "
+             "of --grpc-memory."},
+    {.name = "user-calls-per-second",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(user_calls_per_s),
+     .default_value = "0",
+     .maximum = 1000000,
+     .help = "Calls and HTTP requests a second of one user, twice as many at once. 0: no limit."},
+    {.name = "user-bytes-per-second",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(user_bytes_per_s),
+     .default_value = "0B",
+     .maximum = 1024 * GIB,
+     .help = "Bytes a second of one user, received and sent. 0B: no limit."},
+    {.name = "calls-per-second",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(calls_per_s),
+     .default_value = "0",
+     .maximum = 10000000,
+     .help = "Likewise of all users together. 0: no limit."},
+    {.name = "bytes-per-second",
+     .operand = "SIZE",
+     .type = OPTION_SIZE,
+     .offset = FIELD(bytes_per_s),
+     .default_value = "0B",
+     .maximum = 1024 * GIB,
+     .help = "Likewise of all users together. 0B: no limit."},
     {.name = "workers",
      .operand = "COUNT",
      .type = OPTION_COUNT,
@@ -1392,6 +1450,12 @@ static uint64_t processors(void)
 {
     const long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? (uint64_t)count : 1;
+}
+
+/* By what others say: it is known to who uses it. */
+static uint64_t automatic_by_others(void)
+{
+    return 0;
 }
 
 static uint64_t automatic_workers(void)

@@ -58,6 +58,13 @@ struct config {
     uint64_t max_calls;
     uint64_t max_streams; /* per connection */
     uint64_t max_connections;
+    uint64_t address_connections; /* 0: what suits max_connections */
+    uint64_t user_calls;          /* of one user; 0: no limit, as all below */
+    uint64_t user_memory_bytes;
+    uint64_t user_calls_per_s;
+    uint64_t user_bytes_per_s;
+    uint64_t calls_per_s; /* of all */
+    uint64_t bytes_per_s;
     uint64_t workers;
     uint64_t pollers;
     uint64_t scrub_bytes_per_s; /* 0: no pass begins by itself */

@@ -105,7 +105,7 @@ bool front_new(const struct front_config *config, struct front **front, struct s
     made->metrics = config->metrics;
     made->methods_count = config->methods_count;
     made->max_calls = config->max_calls;
-    if (!client_waits_new(config->grpc_memory_bytes, config->request_memory_bytes, clock_real(),
+    if (!client_waits_new(config->grpc_memory_bytes, config->remembered_bytes_max, clock_real(),
                           config->metrics, &made->waits, status)) {
         condition_destroy(&made->changed);
         lock_destroy(&made->lock);

@@ -43,8 +43,7 @@ struct front_config {
     size_t methods_count;
     char *const *listen; /* borrowed */
     size_t listen_count;
-    uint64_t
-        request_memory_bytes; /* also of what calls remember while they wait for their client */
+    uint64_t remembered_bytes_max; /* by calls that wait for their client to read */
     uint64_t grpc_memory_bytes;
     uint64_t max_calls;
     uint64_t max_streams;

@@ -306,6 +306,12 @@ bool http_is_stopping(const struct http_request *request)
     return atomic_load(&request->http->stopping);
 }
 
+void http_moved(struct http_request *request, size_t bytes)
+{
+    http_connection_moved(request->door, bytes);
+    limits_moved(&request->ticket, bytes);
+}
+
 struct http_spools *http_spools(const struct http_request *request)
 {
     return &request->http->spools;
@@ -369,7 +375,7 @@ static enum MHD_Result answer(void *argument,
         request->caller = request->question.caller;
         return identified(request, request->question.answer, &request->question.status);
     case HTTP_BODY:
-        http_connection_moved(request->door, *upload_data_size);
+        http_moved(request, *upload_data_size);
         if (*upload_data_size > 0)
             return http_cache_body(request, upload_data, upload_data_size);
         request->stage = HTTP_FINISHING;
@@ -510,6 +516,7 @@ static void request_free(struct http_request *request)
 {
     struct http *const http = request->http;
     http_connection_leave(request->door);
+    limits_leave(&request->ticket);
     count_ended(request);
     lock_acquire(&http->lock);
     if (request->next != NULL)
@@ -672,7 +679,15 @@ static enum MHD_Result identified(struct http_request *request,
         return fail_early(request);
     }
     request->stage = HTTP_BODY;
-    return request->place == HTTP_PLACE_PAGE ? MHD_YES : enter(request);
+    if (request->place == HTTP_PLACE_PAGE)
+        return MHD_YES;
+    struct limits *const limits = request->http->config.limits;
+    if (limits != NULL &&
+        !limits_enter(limits, &request->caller, &request->ticket, &request->retry_ns, &why)) {
+        fail_with(request, MHD_HTTP_TOO_MANY_REQUESTS, &why);
+        return fail_early(request);
+    }
+    return enter(request);
 }
 
 static void turn_has_come(void *argument)
@@ -845,7 +860,8 @@ enum MHD_Result http_reply_failure(struct http_request *request,
                                                                      "PROPFIND, MKCOL, OPTIONS"
                                                                    : "GET, HEAD, PUT");
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE || code == MHD_HTTP_TOO_MANY_REQUESTS) {
-        snprintf(seconds, sizeof(seconds), "%d", RETRY_AFTER_S);
+        const int64_t wait_s = (request->retry_ns + NS_PER_S - 1) / NS_PER_S;
+        snprintf(seconds, sizeof(seconds), "%d", wait_s > 0 ? (int)wait_s : RETRY_AFTER_S);
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
     }
     return http_reply(request, code, response);

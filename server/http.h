@@ -15,6 +15,7 @@
 struct access;
 struct health;
 struct http;
+struct limits;
 struct rpc_metrics;
 struct server;
 struct tls;
@@ -25,6 +26,7 @@ struct http_config {
     struct metrics *metrics;
     struct rpc_metrics *rpc_metrics;
     struct access *access;      /* NULL: everything is allowed */
+    struct limits *limits;      /* NULL: none */
     struct tls *tls;            /* NULL: plaintext */
     uint64_t connections_max;   /* requests at once; 0: 64 */
     int64_t idle_ns;            /* 0: 15 s */

@@ -233,7 +233,6 @@ static enum MHD_Result fail(struct http_request *request,
 /* A blob on its way out; the library's response owns it. */
 struct outgoing {
     struct server *server;        /* borrowed */
-    struct http_connection *door; /* likewise */
     struct http_request *request; /* borrowed; there as long as something is sent */
     struct blob_reader *reader;
     struct digest digest;
@@ -353,7 +352,6 @@ static enum MHD_Result answer_blob(struct http_request *request, const struct di
     if (outgoing == NULL)
         return MHD_NO;
     *outgoing = (struct outgoing){.server = server,
-                                  .door = request->door,
                                   .request = request,
                                   .digest = digest,
                                   .first = first,
@@ -398,7 +396,7 @@ static ssize_t give(void *argument, uint64_t position, char *to, size_t max)
                                                : give_plain(outgoing, position, to, max);
     if (given > 0) {
         metrics_add(outgoing->server->metrics, METRIC_HTTP_SENT, given);
-        http_connection_moved(outgoing->door, (size_t)given);
+        http_moved(outgoing->request, (size_t)given);
         outgoing->request->sent_bytes += (uint64_t)given;
     }
     return given;

@@ -19,6 +19,7 @@
 #include "server/access.h"
 #include "server/byte_builder.h"
 #include "server/http_put.h"
+#include "server/limits.h"
 
 enum http_method {
     HTTP_GET,
@@ -65,6 +66,8 @@ struct http_request {
     char peer[ACCESS_PEER_BYTES_MAX];
     struct access_question question;
     struct access_caller caller;
+    struct limits_ticket ticket;
+    int64_t retry_ns; /* when it is refused for a limit */
 
     /* It has failed, and is answered so at its end. */
     bool failed;
@@ -112,6 +115,8 @@ void http_nudge(struct http_request *request);
 void http_wake(struct http_request *request);
 /* The server stops: who would wait for others' good will has to give up. */
 bool http_is_stopping(const struct http_request *request);
+/* So many bytes of a body have come or gone, in the request's callbacks. */
+void http_moved(struct http_request *request, size_t bytes);
 struct http_spools *http_spools(const struct http_request *request);
 struct server *http_server(const struct http_request *request);
 struct page_state;

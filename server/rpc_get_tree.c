@@ -10,8 +10,14 @@
 #include "server/methods.h"
 #include "server/server.h"
 #include "server/tree_pages.h"
+#include "server/walks.h"
+
+/* What one turn may add: a page, the directory that is read, and what is met in it. */
+enum { TURN_BYTES = 12 << 20 };
 
 struct state {
+    struct call *call; /* borrowed */
+    struct walk walk;
     struct tree_pages pages;
     struct call_repair repair;
     bool last_sent;
@@ -23,12 +29,15 @@ static bool start(struct call *call,
                   struct status *status);
 static void go_on(struct call *call, void *state);
 static void repaired(struct call *call, void *state);
+static void wake_walk(struct walk *walk);
 static void send_page(struct call *call, struct state *state);
 
 static void on_message(struct call *call, void *state, const struct message *message)
 {
     struct state *const tree = state;
     struct status status = {0};
+    tree->call = call;
+    tree->walk.wake = wake_walk;
     if (start(call, tree, message, &status)) {
         tree->pages.asks = call_repair_is_possible(call);
         go_on(call, tree);
@@ -73,6 +82,11 @@ static void go_on(struct call *call, void *state_memory)
         call_fail(call, &status);
         return;
     }
+    if (!walk_hold(call_server(call)->walks, &state->walk,
+                   call_arena(call)->used_bytes + TURN_BYTES)) {
+        call_park(call, go_on);
+        return;
+    }
     if (!tree_pages_next(&state->pages, &next, &status)) {
         call_fail(call, &status);
         return;
@@ -88,6 +102,11 @@ static void go_on(struct call *call, void *state_memory)
     }
     state->last_sent = next == TREE_PAGES_LAST;
     send_page(call, state);
+}
+
+static void wake_walk(struct walk *walk)
+{
+    (void)call_wake(CONTAINER_OF(walk, struct state, walk)->call);
 }
 
 static void repaired(struct call *call, void *state_memory)
@@ -110,6 +129,7 @@ static void send_page(struct call *call, struct state *state)
         slice = grpc_slice_new(page, length, free);
     else
         free(page);
+    walk_keep(&state->walk, call_arena(call)->used_bytes); /* what is sent is counted by others */
     call_send(call, &slice, 1);
 }
 
@@ -128,6 +148,7 @@ static void on_free(struct call *call, void *state_memory)
     struct state *const state = state_memory;
     call_repair_end(&state->repair);
     tree_pages_end(&state->pages);
+    walk_end(&state->walk);
 }
 
 const struct method rpc_get_tree = {

@@ -29,6 +29,7 @@
 #include "server/grpc_log.h"
 #include "server/health.h"
 #include "server/http.h"
+#include "server/limits.h"
 #include "server/notify.h"
 #include "server/progress.h"
 #include "server/peers.h"
@@ -38,6 +39,7 @@
 #include "server/tier.h"
 #include "server/tls.h"
 #include "server/uploads.h"
+#include "server/walks.h"
 #include "server/workers.h"
 #include "store/store.h"
 
@@ -187,6 +189,12 @@ bool server_check_files(const struct config *config, struct status *status)
     return ok;
 }
 
+/* As much as one may take unless it is told: others need some, too. */
+static uint64_t of_one_user(uint64_t configured, uint64_t all)
+{
+    return configured > 0 ? configured : all / 2;
+}
+
 /*
  * What needs no store. HTTP first of all, so that /healthz and /readyz answer during a long
  * recovery.
@@ -202,9 +210,20 @@ static bool open_parts(struct server *server, struct status *status)
     const uint64_t kept = limit.rlim_cur / 4 < 1024 ? limit.rlim_cur / 4 : 1024;
     const uint64_t descriptors_max =
         limit.rlim_cur - kept < (1 << 20) ? limit.rlim_cur - kept : 1 << 20;
-    if (!accept_guard_start(config->max_connections, descriptors_max, server->metrics, status))
+    if (!accept_guard_start(config->max_connections, config->address_connections, descriptors_max,
+                            server->metrics, status))
         return false;
     private->guarded = true;
+    const struct limits_config limits = {
+        .user = {.calls = of_one_user(config->user_calls, config->max_calls),
+                 .memory_bytes = of_one_user(config->user_memory_bytes, config->grpc_memory_bytes),
+                 .calls_per_s = config->user_calls_per_s,
+                 .bytes_per_s = config->user_bytes_per_s},
+        .all = {.calls_per_s = config->calls_per_s, .bytes_per_s = config->bytes_per_s},
+        .clock = server->clock,
+        .metrics = server->metrics};
+    if (!limits_new(&limits, &server->limits, status))
+        return false;
     if (!open_files(config, server->clock, server->metrics, &server->access, &server->tls, status))
         return false;
     access_report(server->access);
@@ -222,6 +241,7 @@ static bool open_parts(struct server *server, struct status *status)
                                      .metrics = server->metrics,
                                      .rpc_metrics = server->rpc_metrics,
                                      .access = server->access,
+                                     .limits = server->limits,
                                      .tls = server->tls,
                                      .connections_max = config->http_connections,
                                      .idle_ns = config->http_idle_ns,
@@ -230,6 +250,7 @@ static bool open_parts(struct server *server, struct status *status)
         return false;
     return buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, config->buffers, &server->buffers, status) &&
            workers_new(&server->workers, status) &&
+           walks_new(config->request_memory_bytes, &server->walks, status) &&
            budget_new(config->request_memory_bytes, config->max_calls, server->metrics,
                       &server->budget, status);
 }
@@ -318,7 +339,7 @@ static bool open_front(struct server *server, struct status *status)
                                        .methods_count = server->methods_count,
                                        .listen = config->listen.items,
                                        .listen_count = config->listen.count,
-                                       .request_memory_bytes = config->request_memory_bytes,
+                                       .remembered_bytes_max = config->request_memory_bytes / 2,
                                        .grpc_memory_bytes = config->grpc_memory_bytes,
                                        .max_calls = config->max_calls,
                                        .max_streams = config->max_streams,
@@ -510,6 +531,7 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
     note_copies(server);
     front_make_room(server->private->front,
                     metrics_get(server->metrics, METRIC_BUDGET_WAITING) > 0 ||
+                        walks_wait(server->walks) ||
                         zstd_budget_is_scarce(upload_table_zstd_budget(server->uploads)));
     metrics_set(server->metrics, METRIC_BUFFERS_IN_USE,
                 (int64_t)buffer_pool_in_use(server->buffers));
@@ -681,9 +703,11 @@ static void close_parts(struct server *server)
     flights_free(server->flights);
     durability_close(server->durability);
     budget_free(server->budget);
+    walks_free(server->walks);
     workers_free(server->workers);
     buffer_pool_free(server->buffers);
     access_free(server->access);
+    limits_free(server->limits);
     tls_free(server->tls);
     rpc_metrics_free(server->rpc_metrics);
     health_free(server->health);

@@ -14,6 +14,7 @@ struct budget;
 struct feed_waits;
 struct flights;
 struct health;
+struct limits;
 struct method;
 struct peers;
 struct repair;
@@ -22,6 +23,7 @@ struct slow_calls;
 struct tier;
 struct tls;
 struct upload_table;
+struct walks;
 struct workers;
 
 struct server {
@@ -33,9 +35,11 @@ struct server {
     struct slow_calls *slow_calls; /* borrowed from private; NULL: none is logged */
     struct access *access;         /* NULL: everything is allowed */
     struct tls *tls;               /* NULL: plaintext */
+    struct limits *limits;         /* NULL: none */
     struct buffer_pool *buffers;
     struct workers *workers;
     struct budget *budget;
+    struct walks *walks;
     struct durability *durability;
     struct store *store; /* borrowed from durability */
     struct upload_table *uploads;
@@ -45,7 +49,8 @@ struct server {
     struct repair *repair;   /* NULL: read repair is off */
     struct tier *tier;       /* NULL: there is no bucket */
     struct health *health;
-    _Atomic uint64_t calls_when_drained; /* of clients, that had ended when the server was drained */
+    _Atomic uint64_t
+        calls_when_drained; /* of clients, that had ended when the server was drained */
     const struct method *const *methods; /* borrowed: all that are served */
     size_t methods_count;
     int64_t started_ns;             /* CLOCK_MONOTONIC */

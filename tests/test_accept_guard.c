@@ -51,16 +51,24 @@ static void teardown(void)
     accept_guard_stop();
 }
 
-static int connect_raw(void)
+static int connect_from(const char *source)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    ck_assert_int_eq(inet_pton(AF_INET, source, &from.sin_addr), 1);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)(void *)&from, sizeof(from)), 0);
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)front_port(rig.front))};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ck_assert_int_eq(connect(fd, (struct sockaddr *)(void *)&address, sizeof(address)), 0);
     return fd;
+}
+
+static int connect_raw(void)
+{
+    return connect_from("127.0.0.1");
 }
 
 /* The server greets whom it has accepted with its settings; whom it sheds it closes. */
@@ -104,7 +112,7 @@ START_TEST(port_lives_through_a_shortage_of_descriptors)
     int files[DESCRIPTORS];
     int sockets[10];
     size_t count = 0;
-    ck_assert(accept_guard_start(10000, 100000, &metrics, &status));
+    ck_assert(accept_guard_start(10000, 10000, 100000, &metrics, &status));
     ck_assert(is_served());
     wait_for_no_connection();
 
@@ -148,7 +156,7 @@ END_TEST
 START_TEST(connections_over_the_limit_are_closed_and_later_ones_served)
 {
     int fds[CONNECTIONS_MAX];
-    ck_assert(accept_guard_start(CONNECTIONS_MAX, 100000, &metrics, &status));
+    ck_assert(accept_guard_start(CONNECTIONS_MAX, 0, 100000, &metrics, &status));
     for (int i = 0; i < CONNECTIONS_MAX; i++) {
         fds[i] = connect_raw();
         ck_assert(is_greeted(fds[i]));
@@ -178,13 +186,36 @@ START_TEST(connections_over_the_limit_are_closed_and_later_ones_served)
 }
 END_TEST
 
+START_TEST(connections_of_one_address_are_bounded_and_others_are_served)
+{
+    enum { OF_ONE = 5 };
+    int fds[OF_ONE];
+    ck_assert(accept_guard_start(10000, OF_ONE, 100000, &metrics, &status));
+    for (int i = 0; i < OF_ONE; i++) {
+        fds[i] = connect_raw();
+        ck_assert(is_greeted(fds[i]));
+    }
+    const int too_many = connect_raw();
+    ck_assert(!is_greeted(too_many));
+    close(too_many);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_LIMITED_CONNECTIONS), 1);
+    const int other = connect_from("127.0.0.2");
+    ck_assert(is_greeted(other));
+    close(other);
+    for (int i = 0; i < OF_ONE; i++)
+        close(fds[i]);
+    wait_for_no_connection();
+    ck_assert(is_served());
+}
+END_TEST
+
 /* Descriptors below the limit stay free for files. */
 START_TEST(connections_do_not_take_the_last_descriptors)
 {
     int fds[DESCRIPTORS];
     int count = 0;
     bool greeted = true;
-    ck_assert(accept_guard_start(10000, DESCRIPTORS / 2, &metrics, &status));
+    ck_assert(accept_guard_start(10000, 0, DESCRIPTORS / 2, &metrics, &status));
     while (greeted && count < DESCRIPTORS / 2) {
         fds[count] = connect_raw();
         greeted = is_greeted(fds[count++]);
@@ -201,7 +232,7 @@ END_TEST
 
 START_TEST(closed_descriptor_that_became_a_file_is_no_connection)
 {
-    ck_assert(accept_guard_start(CONNECTIONS_MAX, 100000, &metrics, &status));
+    ck_assert(accept_guard_start(CONNECTIONS_MAX, 0, 100000, &metrics, &status));
     for (int i = 0; i < 5 * CONNECTIONS_MAX; i++)
         ck_assert(is_served()); /* connections come and go, their numbers are used again */
     ck_assert_int_eq(metrics_get(&metrics, METRIC_CONNECTIONS_SHED), 0);
@@ -216,6 +247,7 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, port_lives_through_a_shortage_of_descriptors);
     tcase_add_test(all, connections_over_the_limit_are_closed_and_later_ones_served);
+    tcase_add_test(all, connections_of_one_address_are_bounded_and_others_are_served);
     tcase_add_test(all, connections_do_not_take_the_last_descriptors);
     tcase_add_test(all, closed_descriptor_that_became_a_file_is_no_connection);
     suite_add_tcase(suite, all);

@@ -1227,7 +1227,7 @@ START_TEST(taken_address_is_told_by_its_name_and_reason)
                                         .methods_count = ARRAY_LENGTH(methods),
                                         .listen = listen,
                                         .listen_count = 1,
-                                        .request_memory_bytes = 256 * MIB,
+                                        .remembered_bytes_max = 256 * MIB,
                                         .grpc_memory_bytes = GIB,
                                         .max_calls = 10,
                                         .max_streams = 10,

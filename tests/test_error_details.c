@@ -123,11 +123,37 @@ START_TEST(details_of_ok_are_a_mistake_of_ours)
 }
 END_TEST
 
+START_TEST(error_details_tell_when_to_try_again)
+{
+    static const int64_t times[] = {0, 1, 999999999, 1000000000, 30000000001};
+    for (size_t i = 0; i < ARRAY_LENGTH(times); i++) {
+        uint8_t bytes[ERROR_DETAILS_BYTES_MAX];
+        struct status status = {0};
+        status_fail(&status, STATUS_RESOURCE_EXHAUSTED, "%0500d", 1); /* as long as there can be */
+        const size_t length = error_details_retry_put(bytes, &status, times[i]);
+        Google__Rpc__Status *const got = google__rpc__status__unpack(NULL, length, bytes);
+        ck_assert_ptr_nonnull(got);
+        ck_assert_int_eq(got->code, STATUS_RESOURCE_EXHAUSTED);
+        ck_assert_str_eq(got->message, status.message);
+        ck_assert_uint_eq(got->n_details, 1);
+        ck_assert_str_eq(got->details[0]->type_url, "type.googleapis.com/google.rpc.RetryInfo");
+        Google__Rpc__RetryInfo *const info = google__rpc__retry_info__unpack(
+            NULL, got->details[0]->value.len, got->details[0]->value.data);
+        ck_assert_ptr_nonnull(info);
+        ck_assert_int_eq(info->retry_delay->seconds, times[i] / 1000000000);
+        ck_assert_int_eq(info->retry_delay->nanos, times[i] % 1000000000);
+        google__rpc__retry_info__free_unpacked(info, NULL);
+        google__rpc__status__free_unpacked(got, NULL);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *const suite = suite_create("error_details");
     TCase *const tests = tcase_create("error_details");
     tcase_add_loop_test(tests, details_name_as_many_missing_blobs_as_fit, 0, 3);
+    tcase_add_test(tests, error_details_tell_when_to_try_again);
     tcase_add_test(tests, details_with_the_longest_message_fit);
     tcase_add_test(tests, trailers_with_details_keep_below_8_kib);
     tcase_add_test_raise_signal(tests, details_of_ok_are_a_mistake_of_ours, SIGABRT);

@@ -5,6 +5,7 @@
 
 #include "server/budget.h"
 #include "server/health.h"
+#include "server/walks.h"
 #include "server/workers.h"
 
 static void poll_loop(void *argument)
@@ -47,13 +48,14 @@ void front_rig_start(struct front_rig *rig,
     ASSERT(rpc_metrics_new(methods, count, &server->rpc_metrics, &status));
     ASSERT(workers_new(&server->workers, &status));
     ASSERT(budget_new(memory, max_calls, &rig->metrics, &server->budget, &status));
+    ASSERT(walks_new(memory, &server->walks, &status));
     const struct front_config config = {.server = server,
                                         .metrics = &rig->metrics,
                                         .methods = methods,
                                         .methods_count = count,
                                         .listen = listen,
                                         .listen_count = 1,
-                                        .request_memory_bytes = memory,
+                                        .remembered_bytes_max = memory,
                                         .grpc_memory_bytes = GIB,
                                         .max_calls = max_calls,
                                         .max_streams = 2048,
@@ -87,6 +89,7 @@ void front_rig_dismantle(struct front_rig *rig)
     front_free(rig->front);
     workers_free(server->workers);
     budget_free(server->budget);
+    walks_free(server->walks);
     rpc_metrics_free(server->rpc_metrics);
     health_free(server->health);
     ASSERT(metrics_get(&rig->metrics, METRIC_CALLS_LIVE) == 0);
