@@ -4,7 +4,7 @@
  * both, and so does a result that is later than a deletion. So each such time is later than all that this node has given out and
  * has heard of from others, though its clock may have been set back, or theirs be ahead of it.
  *
- * Remembered as long as the store is open. After a start the peers tell how late it is for them, with all that they tell.
+ * (I27) Remembered as long as the store is open. After a start the peers tell how late it is for them, with all that they tell.
  *
  * In nanoseconds since 1970. Any thread.
  */
