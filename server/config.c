@@ -84,7 +84,8 @@ static const struct option options[] = {
      .default_value = "",
      .maximum = 4096,
      .check = check_http_listen,
-     .help = "Where the HTTP cache, /healthz, /readyz and /metrics are served. Empty: nowhere."},
+     .help = "Where the HTTP cache, a page for people, /healthz, /readyz and /metrics are served. "
+             "Empty: nowhere."},
     {.name = "access",
      .operand = "FILE",
      .type = OPTION_TEXT,

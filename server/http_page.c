@@ -214,22 +214,25 @@ static void look_up(struct task *task)
     http_wake(request);
 }
 
-/* On a worker, since it reads the disk. */
-static enum MHD_Result answer_lookup(struct http_request *request)
+/* On a worker, since it reads the disk. False: it is parked. */
+static bool looked_up(struct http_request *request)
 {
-    if (!request->worked && !request->working) {
-        if (!http_busy(request)) {
-            struct status status = {0};
-            status_fail(&status, STATUS_UNAVAILABLE, "the server is stopping");
-            return http_reply_failure(request, 0, &status);
-        }
+    if (request->worked)
+        return true;
+    if (!request->working) {
+        if (!http_busy(request))
+            return !status_fail(&request->status, STATUS_UNAVAILABLE, "the server is stopping");
         request->working = true;
         request->task.run = look_up;
         workers_submit(http_server(request)->workers, &request->task);
     }
-    if (!request->worked && http_park(request))
+    return !http_park(request);
+}
+
+static enum MHD_Result answer_lookup(struct http_request *request)
+{
+    if (!looked_up(request))
         return MHD_YES;
-    request->worked = true;
     if (request->json == NULL)
         return http_reply_failure(request, 0, &request->status);
     char *const json = request->json;

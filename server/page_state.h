@@ -2,7 +2,7 @@
 /*
  * How the server is, as JSON for the page (server/page/), which asks every two seconds and makes rates of it: state, room, counters
  * since the start, instances; and, for who may see all of it, peers, followers, and the last warnings of the log. Read from
- * memory, in some 10 us.
+ * memory, in some 0.1 ms.
  */
 #ifndef VARVE_SERVER_PAGE_STATE_H
 #define VARVE_SERVER_PAGE_STATE_H
