@@ -120,12 +120,10 @@ static bool look_up(struct call *call, struct find *find, struct status *status)
 static bool ask_peers(struct call *call, struct find *find)
 {
     struct server *const server = call_server(call);
-    if (!call_repair_is_possible(call))
-        return false;
     const size_t total = find->request.digest_count;
     while (find->asked_end < total && find->present[find->asked_end])
         find->asked_end++;
-    if (find->asked_end == total ||
+    if (find->asked_end == total || !call_repair_is_possible(call) ||
         (!find->uncopied && server->peers != NULL && !peers_are_behind(server->peers, NULL)))
         return false;
     const size_t left = total - find->asked_end;
