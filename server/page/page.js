@@ -279,12 +279,12 @@ function showInstances(state) {
 function showPeers(state) {
   const peers = (state.peers || []).map((of) => make("tr", {},
     make("td", {}, make("bdi", {}, of.address)),
-    make("td", { "data-label": "State" }, make("span", {}, "followed, " + of.state + (of.error ? ": " + of.error : ""))),
-    cell("Behind", of.behind_records > 0 ? count(of.behind_records) + " records, " + bytes(of.behind_bytes) : "0", true),
+    make("td", { class: "about-it" }, "followed, " + of.state, of.error && make("p", { class: "quiet" }, of.error)),
+    cell("Behind", of.behind_records > 0 ? count(of.behind_records) + " records, " + bytes(of.behind_bytes) : of.state === "up to date" ? "0" : "–", true),
     cell("Time", duration(of.behind_seconds), true)));
   const followers = (state.followers || []).map((of) => make("tr", {},
     make("td", {}, make("bdi", {}, of.name || of.address)),
-    make("td", { "data-label": "State" }, make("span", {}, of.counts ? "follows this one" : "followed this one, is away")),
+    make("td", { class: "about-it" }, of.counts ? "follows this one" : "followed this one, is away"),
     cell("Behind", of.behind_records > 0 ? count(of.behind_records) + " records" : "0", true),
     cell("Time", "seen " + duration(Math.floor(of.seen_seconds)) + " ago", true)));
   $("peers-section").hidden = peers.length + followers.length === 0;
@@ -299,8 +299,7 @@ function warningOf(line) {
   const [, time, level, event, rest] = parts;
   return make("li", { class: level === "error" ? "error" : "warn" },
     make("time", { datetime: time }, time.replace("T", " ").replace(/\.\d+Z$/, " UTC")),
-    make("strong", {}, event.replaceAll("_", " ")),
-    rest !== "" && make("p", {}, rest));
+    make("div", {}, make("strong", {}, event.replaceAll("_", " ")), rest !== "" && make("p", {}, rest)));
 }
 
 const WARNINGS_SHOWN = 5, WARNINGS_KEPT = 100;
@@ -346,8 +345,13 @@ async function poll() {
   clearTimeout(timer);
   if (document.hidden) return; // goes on when it is looked at
   let next = POLL_MS;
+  // Not broken off: it may be somebody who types a password.
+  const late = setTimeout(() => {
+    say("state-word", "Waiting");
+    $("state").className = "state warn";
+  }, 10000);
   try {
-    const answer = await fetch("/page/state.json?after=" + lastWarning, { cache: "no-store", signal: AbortSignal.timeout(10000) });
+    const answer = await fetch("/page/state.json?after=" + lastWarning, { cache: "no-store" });
     if (answer.status === 401 || answer.status === 403) {
       refused((await answer.text()).trim());
       return; // asking again would only be refused again
@@ -359,6 +363,8 @@ async function poll() {
     say("state-word", "No answer");
     $("state").className = "state bad";
     next = 5000;
+  } finally {
+    clearTimeout(late);
   }
   clearTimeout(timer);
   timer = setTimeout(poll, next);
@@ -534,7 +540,7 @@ async function lookUp(route, focus) {
   say("wrong", "");
   let answer, text;
   try {
-    answer = await fetch("/page/lookup.json?" + given, { cache: "no-store", signal: AbortSignal.timeout(30000) });
+    answer = await fetch("/page/lookup.json?" + given, { cache: "no-store" });
     text = await answer.text();
   } catch (problem) {
     text = "No answer.";
