@@ -125,6 +125,7 @@ struct call {
     bool half_closed;
     bool handled;          /* some function of the method has been called */
     bool let_go;           /* on_free has been called */
+    bool admitted;         /* counts among those that are served */
     enum status_code code; /* what it ends with */
     grpc_slice status_text;
     grpc_slice details;
@@ -210,7 +211,8 @@ void call_begin(struct front *front,
 
     struct status status = {0};
     start_close(call); /* from now on others may see it; all is set */
-    if (!front_admit(front, &status)) {
+    call->admitted = front_admit(front, &status);
+    if (!call->admitted) {
         refuse(call, &status);
     } else if (method == NULL) {
         status_fail(&status, STATUS_UNIMPLEMENTED, "this server has no method %.*s",
@@ -794,6 +796,7 @@ static void send_done(struct op *op, bool ok)
 /* ---- the answer */
 
 static void let_go_of_state(struct call *call);
+static void give_place_up(struct call *call);
 
 void call_reply(struct call *call, grpc_slice *slices, size_t count)
 {
@@ -857,6 +860,8 @@ static void answer(struct call *call,
     release_message(call);
     if (whose == ANSWER_OF_HANDLER)
         let_go_of_state(call);
+    else
+        give_place_up(call);
 
     lock_acquire(&call->lock);
     ASSERT(call->machine == CALL_HANDLING || call->machine == CALL_ARRIVED);
@@ -869,6 +874,15 @@ static void answer(struct call *call,
         end_body(call);
     else
         start_send(call, ops, count);
+}
+
+/* Whoever is refused again and again takes no place from others, however slowly it reads that. */
+static void give_place_up(struct call *call)
+{
+    limits_leave(&call->ticket);
+    if (call->admitted)
+        front_let_go(call->front);
+    call->admitted = false;
 }
 
 /* With the turn. The answer may take the client hours to read. */
@@ -989,7 +1003,7 @@ static void forget(struct call *call)
     free(call->more_parts);
     call->more_parts = NULL;
     arena_destroy(&call->arena);
-    limits_leave(&call->ticket);
+    give_place_up(call);
     access_caller_clear(&call->caller);
     grpc_call_unref(call->grpc);
     call->grpc = NULL;

@@ -65,6 +65,7 @@ struct front {
     struct lock lock;
     struct condition changed;
     uint64_t live;         /* guarded by lock; calls begun and not over */
+    uint64_t admitted;     /* guarded by lock; of them, those that are served */
     uint64_t begun;        /* guarded by lock */
     size_t posted;         /* guarded by lock; requests that gRPC holds */
     bool draining;         /* guarded by lock; never goes back */
@@ -428,18 +429,28 @@ static void request_clear(struct request *request)
 bool front_admit(struct front *front, struct status *status)
 {
     lock_acquire(&front->lock);
-    const uint64_t live = front->live;
     const bool draining = front->draining;
+    const bool ok = !draining && front->admitted < front->max_calls;
+    if (ok)
+        front->admitted++;
     lock_release(&front->lock);
-    if (!draining && live <= front->max_calls)
+    if (ok)
         return true;
     metrics_add(front->metrics, METRIC_CALLS_REFUSED, 1);
     if (draining)
         return status_fail(status, STATUS_UNAVAILABLE, "the server is stopping");
     return status_fail(status, STATUS_RESOURCE_EXHAUSTED,
-                       "%llu calls are in progress and %llu is the most this server takes "
+                       "%llu calls are in progress, which is the most this server takes "
                        "(max-calls); try again later",
-                       (unsigned long long)live - 1, (unsigned long long)front->max_calls);
+                       (unsigned long long)front->max_calls);
+}
+
+void front_let_go(struct front *front)
+{
+    lock_acquire(&front->lock);
+    ASSERT(front->admitted > 0);
+    front->admitted--;
+    lock_release(&front->lock);
 }
 
 void front_call_over(struct front *front)
@@ -461,7 +472,9 @@ struct client_waits *front_client_waits(struct front *front)
 void front_make_room(struct front *front, bool something_is_scarce)
 {
     /* A sixteenth stays free, so that others are let in between two looks. */
-    const bool calls_are_scarce = front_live(front) > front->max_calls - front->max_calls / 16;
+    lock_acquire(&front->lock);
+    const bool calls_are_scarce = front->admitted > front->max_calls - front->max_calls / 16;
+    lock_release(&front->lock);
     if (calls_are_scarce || something_is_scarce)
         client_waits_cut_off(front->waits);
 }

@@ -123,6 +123,8 @@ void call_begin(struct front *front,
  * server stops.
  */
 MUST_CHECK bool front_admit(struct front *front, struct status *status);
+/* One that was is refused, or over: it takes no place from others any more, whatever its answer waits for. */
+void front_let_go(struct front *front);
 /* Every call that was begun is over once; nothing of it is known to gRPC any more. */
 void front_call_over(struct front *front);
 

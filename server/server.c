@@ -55,6 +55,9 @@ static const int64_t progress_pause_ns = NS_PER_S;
 static const int64_t close_ns = 60 * NS_PER_S;
 /* Without a call for so long, the memory that malloc keeps for the next messages is given back. */
 static const int64_t idle_ns = 5 * NS_PER_S;
+/* And while there are calls, what is more than this, so often: a flood leaves it behind. */
+static const size_t slack_bytes_max = 256 * MIB;
+static const int64_t slack_pause_ns = 10 * NS_PER_S;
 
 /* Threads of one kind. */
 struct thread_group {
@@ -480,6 +483,7 @@ struct maintenance {
     uint64_t begun;         /* calls, when it last looked */
     int64_t busy_ns;        /* when it last saw one */
     bool trimmed;           /* since then */
+    int64_t slack_ns;       /* when it last looked what malloc keeps */
     int64_t connections_ns; /* when it last counted them */
     int64_t progress_ns;    /* when it last looked at the threads */
     struct progress progress;
@@ -621,6 +625,11 @@ static void give_memory_back_when_idle(struct server *server,
     } else if (!maintenance->trimmed && now_ns - maintenance->busy_ns >= idle_ns) {
         malloc_trim(0);
         maintenance->trimmed = true;
+    }
+    if (now_ns - maintenance->slack_ns >= slack_pause_ns) {
+        maintenance->slack_ns = now_ns;
+        if (mallinfo2().fordblks > slack_bytes_max)
+            malloc_trim(0);
     }
 }
 
