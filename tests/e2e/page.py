@@ -158,7 +158,7 @@ class Browser:
     def run(self, script, *arguments):
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
-    def wait(self, script, what, seconds=20):
+    def wait(self, script, what, seconds=60):
         until = time.time() + seconds
         while time.time() < until:
             if self.run("return Boolean(" + script + ")"):
@@ -276,7 +276,7 @@ def check_keys(browser):
         return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2""")
     tell("the focus is seen", shown)
     browser.press("Enter")
-    browser.wait("document.getElementById('result').innerText.includes('onerror')", "a folder is opened by keys")
+    browser.wait("document.getElementById('result').innerText.includes('notes.txt') && document.activeElement.className === 'hash'", "a folder is opened by keys")
     browser.run("document.getElementById('digest').value = 'nonsense'; document.getElementById('digest').focus()")
     browser.press("Enter")
     browser.wait("document.getElementById('wrong').textContent.includes('64 hexadecimal')", "nonsense is told")
