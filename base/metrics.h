@@ -259,6 +259,14 @@
       "1 while the bucket answers; 0 without one, and while it is left alone.")                    \
     X(TIER_CLOCK_SKEW, "varve_tier_clock_skew_seconds", "", GAUGE,                                 \
       "How far the bucket's clock is ahead, as far as it mattered.")                               \
+    X(TIER_READS_FOUND, "varve_tier_reads_total", "result=\"found\"", COUNTER,                     \
+      "Blobs and action results that were asked of the bucket, by outcome.")                       \
+    X(TIER_READS_ABSENT, "varve_tier_reads_total", "result=\"absent\"", COUNTER,                   \
+      "Blobs and action results that were asked of the bucket, by outcome.")                       \
+    X(TIER_READS_FAILED, "varve_tier_reads_total", "result=\"failed\"", COUNTER,                   \
+      "Blobs and action results that were asked of the bucket, by outcome.")                       \
+    X(TIER_MISMATCHES, "varve_tier_mismatches_total", "", COUNTER,                                 \
+      "Objects of the bucket that were not what their names say; none was given out.")             \
     X(TIER_BLOBS, "varve_tier_uploaded_total", "kind=\"blob\"", COUNTER,                           \
       "Objects sent to the bucket, and deletions carried out there.")                              \
     X(TIER_ACTIONS, "varve_tier_uploaded_total", "kind=\"action_result\"", COUNTER,                \

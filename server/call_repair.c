@@ -19,6 +19,7 @@ struct repair_group {
     _Atomic unsigned refs; /* the call, and those that wait */
     _Atomic size_t left;   /* waits that have not ended */
     size_t count;
+    _Atomic bool unavailable;
     bool has_question;
     struct repair_question_wait question;
     uint8_t *result; /* owned; written before the last wait ends */
@@ -150,7 +151,10 @@ static void group_unref(struct repair_group *group, unsigned refs)
 /* On the repair's thread. */
 static void blob_ready(struct repair_wait *wait)
 {
-    wait_ended(CONTAINER_OF(wait, struct group_item, wait)->group);
+    struct repair_group *const group = CONTAINER_OF(wait, struct group_item, wait)->group;
+    if (wait->unavailable)
+        atomic_store(&group->unavailable, true);
+    wait_ended(group);
 }
 
 static void question_answered(struct repair_question_wait *wait, uint8_t *result, size_t length)
@@ -169,6 +173,7 @@ bool call_repair_over(struct call_repair *repair)
     if (atomic_load(&group->left) > 0 && !call_cancelled(group->call))
         return false;
     if (atomic_load(&group->left) == 0) {
+        repair->unavailable = atomic_load(&group->unavailable);
         repair->result = group->result;
         repair->result_length = group->result_length;
         group->result = NULL;

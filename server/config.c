@@ -14,6 +14,7 @@
 #include "durability/copies.h"
 #include "proto/resource_name.h"
 #include "server/address.h"
+#include "server/tier_fetch.h"
 #include "server/tier_queue.h"
 #include "store/store.h"
 #include "tier/layout.h"
@@ -476,6 +477,22 @@ static const struct option options[] = {
      .minimum = TIER_UPLOADS_MIN,
      .maximum = TIER_UPLOADS_MAX,
      .help = "Objects on their way there at a time, each with 1 MiB of memory."},
+    {.name = "tier-reads",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(tier_reads),
+     .default_value = "on",
+     .choices = "on|off",
+     .help = "on: what is asked for and neither here nor at a peer is fetched from the bucket. "
+             "Needs --read-repair on."},
+    {.name = "tier-downloads",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(tier_downloads),
+     .default_value = "16",
+     .minimum = TIER_DOWNLOADS_MIN,
+     .maximum = TIER_DOWNLOADS_MAX,
+     .help = "Objects on their way from there at a time, each with 1 MiB of memory."},
     {.name = "scrub-rate",
      .operand = "SIZE",
      .type = OPTION_SIZE,
@@ -640,6 +657,7 @@ void config_free(struct config *config)
     free(config->tier_addressing);
     free(config->tier_ca);
     free(config->tier_credentials);
+    free(config->tier_reads);
     free(config);
 }
 

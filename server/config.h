@@ -75,7 +75,9 @@ struct config {
     char *tier_bucket, *tier_prefix, *tier_region;
     char *tier_addressing;            /* "path", "virtual-host" */
     char *tier_ca, *tier_credentials; /* paths; "": the system's, the environment */
-    uint64_t tier_uploads;            /* at a time */
+    uint64_t tier_uploads;            /* at a time, as the next */
+    uint64_t tier_downloads;
+    char *tier_reads; /* "on" or "off" */
     int64_t upload_keep_ns;
     int64_t drain_ns;
     int64_t keepalive_ns;

@@ -13,6 +13,7 @@
 #include "client/unary.h"
 #include "server/fetcher.h"
 #include "server/peers.h"
+#include "server/tier_fetch.h"
 
 enum { BUCKETS = 1024, BATCHES_MAX = 64, STREAMS_MAX = 16 };
 #define FETCH_BYTES_MAX (64 * MIB)
@@ -44,6 +45,8 @@ struct repair_job {
     struct repair *repair; /* borrowed */
     struct want want;
     struct repair_peer *peer; /* that is being asked; in the repair's thread */
+    struct tier_want at_tier; /* when no peer could help */
+    struct event tier_event;
     struct repair_job *next;  /* in its bucket, or in the queue; guarded by lock */
     struct repair_job *next_queued;
     struct repair_wait *waits; /* guarded by lock */
@@ -88,6 +91,8 @@ struct repair_question {
     struct repair_question_wait *wait; /* guarded by lock; NULL: nobody does any more */
     struct repair_peer *peer;          /* that is being asked */
     struct unary *call;                /* in flight */
+    struct tier_want at_tier;          /* when no peer has the action's result */
+    struct event tier_event;
     int64_t begun_ns;
     struct repair_question *next, *previous; /* those that are in flight */
 };
@@ -110,7 +115,13 @@ static void begin_jobs(struct event *event);
 static struct fetcher *ask_next(struct repair_job *job);
 static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after);
 static void want_done(struct want *want, const struct status *result);
-static void finish(struct repair_job *job, bool found);
+static void ask_tier(struct repair_job *job);
+static void tier_has_answered(struct tier_want *want);
+static void take_from_tier(struct event *event);
+static void finish(struct repair_job *job, bool found, bool unavailable);
+static void ask_tier_for_result(struct repair_question *job);
+static void tier_has_answered_question(struct tier_want *want);
+static void take_result_from_tier(struct event *event);
 static void begin_question(struct event *event);
 static void ask_next_for_question(struct repair_question *job);
 static void question_answered(void *argument, const struct status *status, grpc_byte_buffer *reply);
@@ -238,7 +249,8 @@ static bool start_locked(struct repair *repair,
 
 bool repair_can_ask(struct repair *repair)
 {
-    return repair != NULL && atomic_load(&repair->peers_up) > 0;
+    return repair != NULL &&
+           (repair->config.tier != NULL || atomic_load(&repair->peers_up) > 0);
 }
 
 bool repair_start(struct repair *repair, const struct digest *digest, struct repair_wait *wait)
@@ -319,14 +331,40 @@ static struct fetcher *ask_next(struct repair_job *job)
 {
     job->peer = next_peer(job->repair, job->peer);
     if (job->peer == NULL || job->repair->stopping) {
-        finish(job, store_holds(job->repair->store, &job->want.digest));
+        const bool found = store_holds(job->repair->store, &job->want.digest);
+        if (!found && job->repair->config.tier != NULL && !job->repair->stopping)
+            ask_tier(job);
+        else
+            finish(job, found, false);
         return NULL;
     }
     struct fetcher *const fetcher = job->peer->fetcher;
     if (fetcher_add(fetcher, &job->want) == FETCHER_TAKEN)
         return fetcher;
-    finish(job, true);
+    finish(job, true, false);
     return NULL;
+}
+
+static void ask_tier(struct repair_job *job)
+{
+    job->tier_event.run = take_from_tier;
+    job->at_tier = (struct tier_want){.digest = job->want.digest, .done = tier_has_answered};
+    tier_fetch_ask(job->repair->config.tier, &job->at_tier);
+}
+
+/* On a thread of its own; or in ours, when it is being stopped. */
+static void tier_has_answered(struct tier_want *want)
+{
+    struct repair_job *const job = CONTAINER_OF(want, struct repair_job, at_tier);
+    event_loop_post(&job->repair->loop, &job->tier_event);
+}
+
+static void take_from_tier(struct event *event)
+{
+    struct repair_job *const job = CONTAINER_OF(event, struct repair_job, tier_event);
+    struct repair *const repair = job->repair;
+    finish(job, job->at_tier.outcome == TIER_FETCHED, job->at_tier.outcome == TIER_UNAVAILABLE);
+    reap_soon(repair);
 }
 
 static struct repair_peer *next_peer(struct repair *repair, const struct repair_peer *after)
@@ -348,7 +386,7 @@ static void want_done(struct want *want, const struct status *result)
     struct log_text address;
     struct log_text reason;
     if (result->code == STATUS_OK || want->failed_here) {
-        finish(job, result->code == STATUS_OK);
+        finish(job, result->code == STATUS_OK, false);
         reap_soon(repair);
         return;
     }
@@ -371,7 +409,7 @@ static void want_done(struct want *want, const struct status *result)
 }
 
 /* Whoever waits looks whether it is here. */
-static void finish(struct repair_job *job, bool found)
+static void finish(struct repair_job *job, bool found, bool unavailable)
 {
     struct repair *const repair = job->repair;
     if (found && job->want.fetched && job->peer != NULL)
@@ -385,6 +423,7 @@ static void finish(struct repair_job *job, bool found)
     struct repair_wait *wait = job->waits;
     for (struct repair_wait *each = wait; each != NULL; each = each->next) {
         each->queued = false;
+        each->unavailable = unavailable;
         repair->waiting--;
     }
     const bool more = repair->queue != NULL && !repair->posted;
@@ -514,6 +553,10 @@ static void ask_next_for_question(struct repair_question *job)
     do
         job->peer = next_peer(repair, job->peer);
     while (job->peer != NULL && !is_asked(job, job->peer));
+    if (job->peer == NULL && !finds && repair->config.tier != NULL && !repair->stopping) {
+        ask_tier_for_result(job);
+        return;
+    }
     if (job->peer == NULL || repair->stopping || (finds && job->count == 0)) {
         finish_question(job, NULL, 0);
         return;
@@ -530,6 +573,30 @@ static void ask_next_for_question(struct repair_question *job)
     job->begun_ns = clock_monotonic_ns(repair->loop.clock);
     if (!unary_start(job->peer->client, &call, &job->call, &why))
         finish_question(job, NULL, 0);
+}
+
+static void ask_tier_for_result(struct repair_question *job)
+{
+    job->tier_event.run = take_result_from_tier;
+    job->at_tier = (struct tier_want){.digest = job->action,
+                                      .action = true,
+                                      .instance = bytes_of_string(job->instance),
+                                      .done = tier_has_answered_question};
+    tier_fetch_ask(job->repair->config.tier, &job->at_tier);
+}
+
+static void tier_has_answered_question(struct tier_want *want)
+{
+    struct repair_question *const job = CONTAINER_OF(want, struct repair_question, at_tier);
+    event_loop_post(&job->repair->loop, &job->tier_event);
+}
+
+static void take_result_from_tier(struct event *event)
+{
+    struct repair_question *const job = CONTAINER_OF(event, struct repair_question, tier_event);
+    struct repair *const repair = job->repair;
+    finish_question(job, job->at_tier.result, job->at_tier.result_bytes);
+    reap_soon(repair);
 }
 
 /* What a peer has whose log was followed to its end is here, or was evicted here. */

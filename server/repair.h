@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Read repair: a blob that is asked for and is missing or damaged here is fetched from the peers, one after the other, verified and
- * stored, and then served as if it had been here. One fetch a digest, however many wait for it; it may be a puller's.
+ * stored, and then served as if it had been here. One fetch a digest, however many wait for it; it may be a puller's. When no peer has
+ * it, or there is none, the bucket is asked, if there is one (server/tier_fetch.h).
  *
  * A thread of its own with connections of its own, so that no bulk transfer is in front. A peer that does not answer within
  * REPAIR_SILENCE_NS or refuses is down: from then on it is asked nothing but, once a second, whether it is back.
@@ -15,6 +16,7 @@
 
 struct repair;
 struct peer_identity;
+struct tier_fetch;
 
 /* What an unreachable peer adds to a miss, at most. */
 #define REPAIR_SILENCE_NS (400 * NS_PER_MS)
@@ -34,6 +36,7 @@ struct repair_config {
     /* Is there something at this peer that has not come yet? On the repair's thread. NULL: there may be. */
     bool (*is_behind)(void *argument, const char *address);
     void *argument;
+    struct tier_fetch *tier; /* asked when no peer could help; NULL: there is no bucket */
 };
 
 MUST_CHECK bool repair_new(const struct repair_config *config,
@@ -55,6 +58,7 @@ MUST_CHECK bool repair_set_peers(struct repair *repair,
 struct repair_wait {
     /* Called once, on the repair's thread, holding no lock: it is here now, or no peer could help. */
     void (*ready)(struct repair_wait *wait);
+    bool unavailable;     /* out, when it is not here: the bucket could not tell */
     struct digest digest; /* the repair's, as all below */
     bool queued;
     struct repair_wait *next, *previous; /* of those that wait for one digest */

@@ -51,6 +51,7 @@ struct answer {
     uint8_t *packed; /* owned, by malloc: what a blob is encoded into */
     size_t packed_capacity;
 
+    bool unavailable;       /* of some that are not here the bucket could not tell */
     struct digest *damaged; /* in the arena; NULL: it does not matter which are */
     size_t damaged_count;
 };
@@ -89,7 +90,9 @@ static bool put_packed(struct answer *answer, const struct digest *digest, struc
 static void put_error(struct answer *answer,
                       const struct wire_digest *wire,
                       const struct status *why);
-static bool not_found(const struct digest *digest, struct status *status);
+static bool not_found(const struct answer *answer,
+                      const struct digest *digest,
+                      struct status *status);
 static bool no_memory(struct answer *answer, struct status *status);
 static size_t room(const struct answer *answer);
 static uint8_t *piece_reserve(struct answer *answer, size_t bytes);
@@ -224,6 +227,7 @@ static bool start(struct call *call,
                   struct status *status)
 {
     answer->request = state->request;
+    answer->unavailable = state->repair.unavailable;
     /* Without it the answer says that they are not there. */
     if (!state->asked_damaged && call_repair_is_possible(call))
         answer->damaged = arena_take(call_arena(call), DAMAGED_MAX * sizeof(*answer->damaged));
@@ -378,7 +382,7 @@ static bool put_large(struct answer *answer, const struct digest *digest, struct
         return false;
     if (!found) {
         note_damaged(answer, digest); /* or it has gone meanwhile */
-        return not_found(digest, status);
+        return not_found(answer, digest, status);
     }
     if (put_packed(answer, digest, data))
         return true;
@@ -411,7 +415,7 @@ static bool read_small(struct answer *answer,
         note_damaged(answer, digest);
         found = false;
     }
-    return found || not_found(digest, status);
+    return found || not_found(answer, digest, status);
 }
 
 static void note_damaged(struct answer *answer, const struct digest *digest)
@@ -467,9 +471,16 @@ static void put_error(struct answer *answer,
     piece_advance(answer, size);
 }
 
-static bool not_found(const struct digest *digest, struct status *status)
+/* What may well be in the bucket is not called missing: that would end a build. */
+static bool not_found(const struct answer *answer,
+                      const struct digest *digest,
+                      struct status *status)
 {
     char text[DIGEST_TEXT_BYTES_MAX];
+    if (answer->unavailable)
+        return status_fail(status, STATUS_UNAVAILABLE,
+                           "the bucket does not answer, and blob %s is not here",
+                           digest_text(digest, text));
     return status_fail(status, STATUS_NOT_FOUND, "blob %s is not in the store",
                        digest_text(digest, text));
 }

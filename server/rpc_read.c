@@ -431,7 +431,13 @@ static void repaired(struct call *call, void *state)
     }
     blob_reader_free(read->reader);
     read->reader = NULL;
-    if (open_blob(call_server(call), read, &status))
+    const bool open = open_blob(call_server(call), read, &status);
+    /* It may well be there: to be called missing would end a build. */
+    if (!open && status.code == STATUS_NOT_FOUND && read->repair.unavailable) {
+        status.code = STATUS_UNAVAILABLE;
+        status_prefix(&status, "the bucket does not answer");
+    }
+    if (open)
         send_next(call, read);
     else
         fail(call, read, &status);

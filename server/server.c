@@ -138,9 +138,8 @@ bool server_start(const struct config *config, struct server **server, struct st
      * a port and then fail.
      */
     if (!open_parts(made, status) || !open_store(made, status) || !open_front(made, status) ||
-        !follow_peers(made, status) ||
-        !tier_start(config, made->durability, made->metrics, &made->tier, status) ||
-        !start_threads(made, status)) {
+        !tier_start(config, made->durability, made->metrics, made->flights, &made->tier, status) ||
+        !follow_peers(made, status) || !start_threads(made, status)) {
         close_parts(made);
         return false;
     }
@@ -371,7 +370,8 @@ static bool follow_peers(struct server *server, struct status *status)
                                          .instance = instance,
                                          .identity = &identity,
                                          .is_behind = is_behind,
-                                         .argument = server};
+                                         .argument = server,
+                                         .tier = tier_reader(server->tier)};
     if (strcmp(config->read_repair, "on") == 0 && !repair_new(&repair, &server->repair, status))
         return false;
     const struct peers_config peers = {.durability = server->durability,
@@ -689,7 +689,8 @@ static void close_parts(struct server *server)
     lock_release(&private->lock);
     join(&private->groups[THREADS_MAINTENANCE]);
     join(&private->groups[THREADS_STAND_IN]);
-    repair_free(server->repair); /* it asks how far peers are */
+    tier_end_requests(server->tier); /* repair waits for them */
+    repair_free(server->repair);     /* it asks how far peers are */
     peers_free(server->peers);
     tier_stop(server->tier);
 

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/tier_fetch.h"
+#include "server/tier_known.h"
 #include "server/tier_queue.h"
 #include "tier/s3.h"
 
@@ -14,7 +16,9 @@ enum { MORE_CONNECTIONS = 2 };
 
 struct tier {
     struct s3 *s3;
+    struct tier_known *known;
     struct tier_queue *queue;
+    struct tier_fetch *reader; /* NULL: what is there is not read */
 };
 
 static bool open_bucket(const struct config *config,
@@ -28,6 +32,7 @@ static uint64_t place_of(const struct config *config);
 bool tier_start(const struct config *config,
                 struct durability *durability,
                 struct metrics *metrics,
+                struct flights *flights,
                 struct tier **tier_out,
                 struct status *status)
 {
@@ -38,11 +43,22 @@ bool tier_start(const struct config *config,
     if (tier == NULL)
         return status_fail_errno(status, ENOMEM, "tier");
     struct store *const store = durability_store(durability);
-    if (!open_bucket(config, store->clock, metrics, &tier->s3, status))
+    if (!open_bucket(config, store->clock, metrics, &tier->s3, status) ||
+        !tier_known_new(&tier->known, status))
+        goto fail;
+    const struct tier_fetch_config reader = {.durability = durability,
+                                             .bucket = s3_bucket(tier->s3),
+                                             .metrics = metrics,
+                                             .flights = flights,
+                                             .known = tier->known,
+                                             .prefix = config->tier_prefix,
+                                             .downloads = (size_t)config->tier_downloads};
+    if (strcmp(config->tier_reads, "on") == 0 && !tier_fetch_start(&reader, &tier->reader, status))
         goto fail;
     const struct tier_queue_config queue = {.durability = durability,
                                             .bucket = s3_bucket(tier->s3),
                                             .metrics = metrics,
+                                            .known = tier->known,
                                             .prefix = config->tier_prefix,
                                             .place = place_of(config),
                                             .uploads = (size_t)config->tier_uploads,
@@ -74,7 +90,8 @@ static bool open_bucket(const struct config *config,
             strcmp(config->tier_addressing, "virtual-host") == 0 ? S3_VIRTUAL_HOST : S3_PATH_STYLE,
         .ca_file = text_or_null(config->tier_ca),
         .credentials_file = text_or_null(config->tier_credentials),
-        .connections_max = (size_t)config->tier_uploads + MORE_CONNECTIONS,
+        .connections_max =
+            (size_t)(config->tier_uploads + config->tier_downloads) + MORE_CONNECTIONS,
         .clock = clock,
         .metrics = metrics};
     if (s3_new(&bucket, s3, status))
@@ -102,7 +119,12 @@ static uint64_t place_of(const struct config *config)
     return place;
 }
 
-void tier_stop(struct tier *tier)
+struct tier_fetch *tier_reader(struct tier *tier)
+{
+    return tier != NULL ? tier->reader : NULL;
+}
+
+void tier_end_requests(struct tier *tier)
 {
     if (tier == NULL)
         return;
@@ -110,7 +132,17 @@ void tier_stop(struct tier *tier)
         tier_queue_ask_to_stop(tier->queue);
     if (tier->s3 != NULL)
         s3_stop(tier->s3);
+    tier_fetch_stop(tier->reader);
+}
+
+void tier_stop(struct tier *tier)
+{
+    if (tier == NULL)
+        return;
+    tier_end_requests(tier);
     tier_queue_stop(tier->queue);
+    tier_fetch_free(tier->reader);
+    tier_known_free(tier->known);
     s3_free(tier->s3);
     free(tier);
 }

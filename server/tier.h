@@ -6,7 +6,9 @@
 #include "durability/durability.h"
 #include "server/config.h"
 
+struct flights;
 struct tier;
+struct tier_fetch;
 
 /*
  * *tier NULL: the configuration names none. Asks nothing of the bucket yet: one that does not answer keeps no server from starting.
@@ -15,8 +17,13 @@ struct tier;
 MUST_CHECK bool tier_start(const struct config *config,
                            struct durability *durability,
                            struct metrics *metrics,
+                           struct flights *flights,
                            struct tier **tier,
                            struct status *status);
+/* Who gets from it what is asked for; NULL: there is no bucket, or --tier-reads is off. tier may be NULL. */
+struct tier_fetch *tier_reader(struct tier *tier);
+/* Nothing is got any more, and nothing new is sent. Before whoever asks the reader ends. NULL is fine. */
+void tier_end_requests(struct tier *tier);
 /* Waits for no request. What is not in the bucket yet goes on after the next start. NULL is fine. */
 void tier_stop(struct tier *tier);
 

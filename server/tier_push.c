@@ -87,21 +87,21 @@ bool tier_push_init(struct tier_push *push,
                                .store = durability_store(config->durability),
                                .bucket = config->bucket,
                                .metrics = config->metrics,
-                               .prefix = config->prefix};
+                               .prefix = config->prefix,
+                               .known = config->known};
     push->pause_min_ns = config->pause_min_ns != 0 ? config->pause_min_ns : pause_min_usual_ns;
     push->pause_max_ns = config->pause_max_ns != 0 ? config->pause_max_ns : pause_max_usual_ns;
     push->tell_pause_ns = config->tell_pause_ns != 0 ? config->tell_pause_ns : tell_pause_usual_ns;
     lock_init(&push->lock, LOCK_RANK_TIER_PUSH);
     condition_init(&push->changed);
     return buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, config->pushers, &push->buffers, status) &&
-           flights_new(&push->flights, status) && tier_known_new(&push->known, status);
+           flights_new(&push->flights, status);
 }
 
 void tier_push_destroy(struct tier_push *push)
 {
     if (push->store == NULL)
         return;
-    tier_known_free(push->known);
     flights_free(push->flights);
     if (push->buffers != NULL)
         buffer_pool_free(push->buffers);
@@ -490,17 +490,24 @@ static enum tier_pushed put_result(struct tier_pusher *pusher, const struct feed
 {
     struct tier_push *const push = pusher->push;
     char key[BUCKET_KEY_BYTES_MAX];
+    char sha256[DIGEST_HASH_HEX_MAX + 1];
     char written[24];
     char origin[24];
     struct bucket_memory memory = {.bytes = entry->result};
     layout_action_key(push->prefix, &entry->digest, entry->instance, key);
+    struct digest digest;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, entry->result, &digest);
+    digest_hex(&digest, sha256);
     snprintf(written, sizeof(written), "%" PRId64, entry->wall_ns);
     snprintf(origin, sizeof(origin), "%016" PRIx64, entry->origin_uid);
-    const struct bucket_put put = {
-        .key = key,
-        .source = bucket_source_of(&memory),
-        .notes = {{"varve-format", "1"}, {"varve-written-ns", written}, {"varve-origin", origin}},
-        .note_count = 3};
+    const struct bucket_put put = {.key = key,
+                                   .source = bucket_source_of(&memory),
+                                   .sha256 = digest.hash,
+                                   .notes = {{"varve-format", "1"},
+                                             {BUCKET_NOTE_SHA256, sha256},
+                                             {"varve-written-ns", written},
+                                             {"varve-origin", origin}},
+                                   .note_count = 4};
     for (unsigned tries = 0;; tries++) {
         struct status status = {0};
         if (is_stopping(push))

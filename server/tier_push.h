@@ -27,9 +27,9 @@ struct tier_push {
     struct metrics *metrics;
     const char *prefix;
     int64_t pause_min_ns, pause_max_ns, tell_pause_ns;
-    struct buffer_pool *buffers; /* owned, as the next two */
+    struct tier_known *known;    /* borrowed */
+    struct buffer_pool *buffers; /* owned, as the next */
     struct flights *flights;
-    struct tier_known *known;
 
     struct lock lock;
     struct condition changed; /* a stop, or the end of a flight */
@@ -38,9 +38,10 @@ struct tier_push {
 };
 
 struct tier_push_config {
-    struct durability *durability; /* borrowed, as the next two; prefix too */
+    struct durability *durability; /* borrowed, as all pointers here */
     struct bucket *bucket;
     struct metrics *metrics;
+    struct tier_known *known;
     const char *prefix;
     size_t pushers;
     int64_t pause_min_ns, pause_max_ns, tell_pause_ns; /* 0: as above */

@@ -15,14 +15,16 @@
 #include "durability/durability.h"
 #include "tier/driver.h"
 
+struct tier_known;
 struct tier_queue;
 
 enum { TIER_UPLOADS_MIN = 2, TIER_UPLOADS_MAX = 256 };
 
 struct tier_queue_config {
-    struct durability *durability; /* borrowed, as the next two */
+    struct durability *durability; /* borrowed, as the next three */
     struct bucket *bucket;
     struct metrics *metrics;
+    struct tier_known *known;
     const char *prefix; /* layout_check_prefix(); copied */
     uint64_t place;     /* a number of which bucket it is */
     size_t uploads;     /* at a time, both lanes together */

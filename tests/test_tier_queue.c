@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "server/tier_known.h"
 #include "server/tier_queue.h"
 #include "store/find.h"
 #include "tests/support/fake_s3.h"
@@ -26,6 +27,7 @@ static struct real_store real;
 static struct fake_s3 *fake;
 static struct s3 *s3;
 static struct tier_queue *queue;
+static struct tier_known *known;
 static bool shared;
 
 static void start(void)
@@ -46,9 +48,11 @@ static void start(void)
                                      .clock = clock_real(),
                                      .metrics = &metrics};
     ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
+    ck_assert(tier_known_new(&known, &status));
     const struct tier_queue_config config = {.durability = real.durability,
                                              .bucket = s3_bucket(s3),
                                              .metrics = &metrics,
+                                             .known = known,
                                              .prefix = prefix,
                                              .place = 7,
                                              .uploads = 6,
@@ -67,6 +71,8 @@ static void stop(void)
         s3_stop(s3);
     tier_queue_stop(queue);
     s3_free(s3);
+    tier_known_free(known);
+    known = NULL;
     queue = NULL;
     s3 = NULL;
 }

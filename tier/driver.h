@@ -65,6 +65,9 @@ struct bucket_note {
     const char *value;
 };
 
+/* The note whose value, a hash in hex, is told with the object. */
+#define BUCKET_NOTE_SHA256 "varve-sha256"
+
 enum bucket_put_if { BUCKET_PUT_ALWAYS, BUCKET_PUT_IF_ABSENT };
 
 struct bucket_put {
@@ -91,6 +94,8 @@ struct bucket_object {
     enum bucket_presence presence;
     uint64_t size_bytes; /* of the whole object */
     int64_t modified_s;  /* since 1970, by the server's clock; 0: not told */
+    bool has_sha256;     /* a note BUCKET_NOTE_SHA256 was kept with it, which says sha256 */
+    uint8_t sha256[32];
 };
 
 struct bucket_entry {

@@ -292,6 +292,15 @@ bool s3_hash(const struct bucket_source *source,
 
 /* ---- get and stat */
 
+static void told(const struct s3_exchange *exchange, struct bucket_object *object)
+{
+    *object = (struct bucket_object){.presence = BUCKET_PRESENT,
+                                     .size_bytes = exchange->object_bytes,
+                                     .modified_s = exchange->modified_s,
+                                     .has_sha256 = exchange->has_sha256};
+    memcpy(object->sha256, exchange->sha256_noted, sizeof(object->sha256));
+}
+
 static bool get(struct bucket *bucket,
                 const struct bucket_get *get,
                 struct bucket_object *object,
@@ -312,9 +321,7 @@ static bool get(struct bucket *bucket,
                                    .deadline_ns = get->deadline_ns};
     bool ok = s3_exchange_one(s3, &exchange, status);
     if (ok) {
-        *object = (struct bucket_object){.presence = BUCKET_PRESENT,
-                                         .size_bytes = exchange.object_bytes,
-                                         .modified_s = exchange.modified_s};
+        told(&exchange, object);
     } else if (exchange.absent) {
         object->presence = BUCKET_ABSENT;
         *status = (struct status){0};
@@ -346,9 +353,7 @@ static bool stat_some(struct s3 *s3,
     for (size_t i = 0; i < count; i++) {
         const struct s3_exchange *const exchange = &exchanges[i];
         if (exchange->ok) {
-            objects[i] = (struct bucket_object){.presence = BUCKET_PRESENT,
-                                                .size_bytes = exchange->object_bytes,
-                                                .modified_s = exchange->modified_s};
+            told(exchange, &objects[i]);
         } else if (exchange->absent) {
             objects[i].presence = BUCKET_ABSENT;
         } else if (ok) {

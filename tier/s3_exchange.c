@@ -370,6 +370,7 @@ static size_t take_header(char *line, size_t size, size_t count, void *argument)
     if (length >= 5 && memcmp(line, "HTTP/", 5) == 0) {
         /* Of a 100, or of a connection that had died: what came before is not of this answer. */
         exchange->range_told = false;
+        exchange->has_sha256 = false;
         exchange->etag[0] = '\0';
         exchange->judged = false;
         return length;
@@ -412,6 +413,13 @@ static void take_named_header(struct s3_exchange *exchange,
         exchange->modified_s = date > 0 ? date : 0;
     } else if (is_named(name, name_length, "x-amz-bucket-region")) {
         snprintf(exchange->region_hint, sizeof(exchange->region_hint), "%.63s", value);
+    } else if (is_named(name, name_length, "x-amz-meta-" BUCKET_NOTE_SHA256)) {
+        struct digest digest;
+        struct status ignored;
+        exchange->has_sha256 =
+            digest_parse(DIGEST_FUNCTION_SHA256, bytes_of_string(value), 0, &digest, &ignored);
+        if (exchange->has_sha256)
+            memcpy(exchange->sha256_noted, digest.hash, sizeof(exchange->sha256_noted));
     } else if (is_named(name, name_length, "content-range")) {
         exchange->range_told = parse_range(exchange, value);
     }

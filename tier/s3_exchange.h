@@ -89,6 +89,8 @@ struct s3_exchange {
     uint64_t object_bytes; /* of the whole object */
     int64_t modified_s;
     char etag[S3_ETAG_BYTES];
+    bool has_sha256;
+    uint8_t sha256_noted[32];
 
     /* The exchange's own. */
     struct s3 *s3;

@@ -144,7 +144,7 @@ static void stay_silent(struct request *request)
 static bool reply(struct request *request, const struct answer *answer)
 {
     const int fd = request->connection->fd;
-    char head[1024];
+    char head[1024 + 3 * NOTES_BYTES];
     char date[64];
     lock_acquire(&request->fake->lock);
     const time_t now = time(NULL) + request->fake->ahead_s;
@@ -529,11 +529,19 @@ static bool serve_get(struct request *request)
         at >= 0 ? copy_of(fake->objects[at].data, fake->objects[at].length) : NULL;
     const size_t length = at >= 0 ? fake->objects[at].length : 0;
     const time_t modified = at >= 0 ? fake->objects[at].modified : 0;
+    char notes[2 * NOTES_BYTES] = "";
+    size_t used = 0;
+    for (const char *note = at >= 0 ? fake->objects[at].notes : ""; *note != '\0';) {
+        const size_t note_length = strcspn(note, "\n");
+        used += (size_t)snprintf(notes + used, sizeof(notes) - used, "x-amz-meta-%.*s\r\n",
+                                 (int)note_length, note);
+        note += note_length + 1;
+    }
     lock_release(&fake->lock);
     if (data == NULL)
         return strcmp(request->method, "HEAD") == 0 ? reply_text(request, 404, "", "")
                                                     : reply_error(request, 404, "NoSuchKey");
-    char headers[256];
+    char headers[3 * NOTES_BYTES];
     char date[64];
     struct tm parts;
     gmtime_r(&modified, &parts);
@@ -554,12 +562,12 @@ static bool serve_get(struct request *request)
             if (last >= length)
                 last = length - 1;
             snprintf(headers, sizeof(headers),
-                     "Last-Modified: %s\r\nContent-Range: bytes %llu-%llu/%zu\r\n", date, first,
-                     last, length);
+                     "%sLast-Modified: %s\r\nContent-Range: bytes %llu-%llu/%zu\r\n", notes, date,
+                     first, last, length);
             ok = reply(request, &(struct answer){206, headers, data + first, last - first + 1});
         }
     } else {
-        snprintf(headers, sizeof(headers), "Last-Modified: %s\r\n", date);
+        snprintf(headers, sizeof(headers), "%sLast-Modified: %s\r\n", notes, date);
         ok = reply(request, &(struct answer){200, headers, data, length});
     }
     free(data);

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/tier_fetch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "store/blob_writer.h"
+#include "store/find.h"
+#include "tier/layout.h"
+
+/* A download may take so long, and a second more for each MiB. */
+static const int64_t patience_ns = 20 * NS_PER_S;
+
+struct tier_fetch {
+    /* Set at the start, never changed. */
+    struct tier_fetch_config config;
+    struct store *store;
+    struct buffer_pool *buffers; /* owned, as the next */
+    struct thread *threads;
+    size_t started;
+
+    struct lock lock;
+    struct condition changed;        /* something to do, or the end of a flight or of a commit */
+    struct tier_want *first, **last; /* guarded by lock, as the next */
+    bool stopping;
+};
+
+/* A blob on its way in. */
+struct download {
+    struct tier_fetch *fetch;
+    struct tier_want *want;
+    struct blob_writer *writer;
+    bool failed_here;
+};
+
+struct commit_wait {
+    struct commit_request request;
+    struct tier_fetch *fetch;
+    bool over; /* guarded by fetch->lock, as the next */
+    struct status result;
+};
+
+struct flight_wait {
+    struct flight_waiter waiter;
+    struct tier_fetch *fetch;
+    bool over; /* guarded by fetch->lock */
+};
+
+/* An action result on its way. */
+struct gathered {
+    uint8_t *data;
+    size_t length;
+};
+
+static void run(void *argument);
+static void get_blob(struct tier_fetch *fetch, struct tier_want *want);
+static void flight_over(struct flight_waiter *waiter);
+static bool is_here(const struct tier_fetch *fetch, const struct tier_want *want);
+static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *want);
+static bool take_bytes(void *argument, struct bytes bytes, struct status *status);
+static bool store_it(struct download *download, struct status *status);
+static void committed(struct ack *ack, const struct status *result);
+static enum tier_fetched get_result(struct tier_fetch *fetch, struct tier_want *want);
+static bool gather(void *argument, struct bytes bytes, struct status *status);
+static enum tier_fetched lied(struct tier_fetch *fetch,
+                              const struct tier_want *want,
+                              const char *key);
+
+bool tier_fetch_start(const struct tier_fetch_config *config,
+                      struct tier_fetch **fetch_out,
+                      struct status *status)
+{
+    ASSERT(config->downloads >= TIER_DOWNLOADS_MIN && config->downloads <= TIER_DOWNLOADS_MAX);
+    struct tier_fetch *const fetch = calloc(1, sizeof(*fetch));
+    if (fetch == NULL)
+        return status_fail_errno(status, ENOMEM, "downloads from the tier");
+    fetch->config = *config;
+    fetch->store = durability_store(config->durability);
+    fetch->last = &fetch->first;
+    lock_init(&fetch->lock, LOCK_RANK_TIER_PUSH);
+    condition_init(&fetch->changed);
+    fetch->threads = calloc(config->downloads, sizeof(fetch->threads[0]));
+    if (fetch->threads == NULL) {
+        status_fail_errno(status, ENOMEM, "downloads from the tier");
+        goto fail;
+    }
+    if (!buffer_pool_new(LIMIT_POOL_BUFFER_BYTES, config->downloads, &fetch->buffers, status))
+        goto fail;
+    for (; fetch->started < config->downloads; fetch->started++) {
+        if (!thread_start(&fetch->threads[fetch->started], "tier-download", 0, run, fetch, status))
+            goto fail;
+    }
+    *fetch_out = fetch;
+    return true;
+fail:
+    tier_fetch_free(fetch);
+    return false;
+}
+
+void tier_fetch_stop(struct tier_fetch *fetch)
+{
+    if (fetch == NULL)
+        return;
+    lock_acquire(&fetch->lock);
+    fetch->stopping = true;
+    condition_broadcast(&fetch->changed);
+    lock_release(&fetch->lock);
+    for (size_t i = 0; i < fetch->started; i++)
+        thread_join(&fetch->threads[i]);
+}
+
+void tier_fetch_free(struct tier_fetch *fetch)
+{
+    if (fetch == NULL)
+        return;
+    tier_fetch_stop(fetch);
+    ASSERT(fetch->first == NULL);
+    if (fetch->buffers != NULL)
+        buffer_pool_free(fetch->buffers);
+    free(fetch->threads);
+    condition_destroy(&fetch->changed);
+    lock_destroy(&fetch->lock);
+    free(fetch);
+}
+
+void tier_fetch_ask(struct tier_fetch *fetch, struct tier_want *want)
+{
+    want->outcome = TIER_UNAVAILABLE;
+    want->result = NULL;
+    want->result_bytes = 0;
+    want->next = NULL;
+    lock_acquire(&fetch->lock);
+    const bool takes = !fetch->stopping;
+    if (takes) {
+        *fetch->last = want;
+        fetch->last = &want->next;
+        condition_broadcast(&fetch->changed);
+    }
+    lock_release(&fetch->lock);
+    if (!takes)
+        want->done(want);
+}
+
+static struct tier_want *next_locked(struct tier_fetch *fetch) REQUIRES(fetch->lock)
+{
+    while (fetch->first == NULL && !fetch->stopping)
+        condition_wait(&fetch->changed, &fetch->lock);
+    struct tier_want *const want = fetch->first;
+    if (want != NULL) {
+        fetch->first = want->next;
+        if (fetch->first == NULL)
+            fetch->last = &fetch->first;
+    }
+    return want;
+}
+
+static void run(void *argument)
+{
+    struct tier_fetch *const fetch = argument;
+    for (;;) {
+        lock_acquire(&fetch->lock);
+        struct tier_want *const want = next_locked(fetch);
+        const bool stopping = fetch->stopping;
+        lock_release(&fetch->lock);
+        if (want == NULL)
+            return;
+        if (!stopping && want->action)
+            want->outcome = get_result(fetch, want);
+        else if (!stopping)
+            get_blob(fetch, want);
+        static const enum metric counted[] = {[TIER_FETCHED] = METRIC_TIER_READS_FOUND,
+                                              [TIER_NOT_THERE] = METRIC_TIER_READS_ABSENT,
+                                              [TIER_UNAVAILABLE] = METRIC_TIER_READS_FAILED};
+        metrics_add(fetch->config.metrics, counted[want->outcome], 1);
+        want->done(want);
+    }
+}
+
+/* ---- blobs */
+
+/* One flight a blob, of the whole node. */
+static void get_blob(struct tier_fetch *fetch, struct tier_want *want)
+{
+    const struct blob_key key = blob_table_blob_key(fetch->store->table, &want->digest);
+    for (;;) {
+        struct flight flight;
+        struct flight_wait wait = {.waiter.ready = flight_over, .fetch = fetch};
+        if (flights_begin(fetch->config.flights, key, &flight, &wait.waiter)) {
+            want->outcome = is_here(fetch, want) ? TIER_FETCHED : download(fetch, want);
+            flights_end(fetch->config.flights, &flight);
+            return;
+        }
+        lock_acquire(&fetch->lock);
+        while (!wait.over && !fetch->stopping)
+            condition_wait(&fetch->changed, &fetch->lock);
+        const bool over = wait.over;
+        lock_release(&fetch->lock);
+        if (!over && flights_cancel(fetch->config.flights, &wait.waiter))
+            return;
+        /* It is being called: that ends soon. */
+        lock_acquire(&fetch->lock);
+        while (!wait.over)
+            condition_wait(&fetch->changed, &fetch->lock);
+        lock_release(&fetch->lock);
+        if (is_here(fetch, want)) {
+            want->outcome = TIER_FETCHED;
+            return;
+        }
+    }
+}
+
+static void flight_over(struct flight_waiter *waiter)
+{
+    struct flight_wait *const wait = CONTAINER_OF(waiter, struct flight_wait, waiter);
+    struct tier_fetch *const fetch = wait->fetch;
+    lock_acquire(&fetch->lock);
+    wait->over = true;
+    condition_broadcast(&fetch->changed);
+    lock_release(&fetch->lock);
+}
+
+static bool is_here(const struct tier_fetch *fetch, const struct tier_want *want)
+{
+    struct place place;
+    return store_find_blob(fetch->store, &want->digest, FIND_ONLY, &place);
+}
+
+static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *want)
+{
+    struct download download = {.fetch = fetch, .want = want};
+    char key[BUCKET_KEY_BYTES_MAX];
+    struct bucket_object object;
+    struct status status = {0};
+    struct log_text quoted;
+    enum tier_fetched outcome = TIER_UNAVAILABLE;
+    layout_blob_key(fetch->config.prefix, &want->digest, key);
+    const struct bucket_get get = {.key = key,
+                                   .sink = {.write = take_bytes, .argument = &download},
+                                   .deadline_ns =
+                                       clock_monotonic_ns(fetch->store->clock) + patience_ns +
+                                       want->digest.size_bytes / (int64_t)MIB * NS_PER_S};
+    struct buffer *buffer = buffer_pool_try_take(fetch->buffers);
+    if (buffer == NULL ||
+        !blob_writer_new(fetch->store, &want->digest, &download.writer, &status)) {
+        buffer_release(buffer);
+        return TIER_UNAVAILABLE;
+    }
+    blob_writer_give_buffer(download.writer, buffer);
+    if (!bucket_get(fetch->config.bucket, &get, &object, &status)) {
+        outcome =
+            status.code == STATUS_INVALID_ARGUMENT ? lied(fetch, want, key) : TIER_UNAVAILABLE;
+    } else if (object.presence != BUCKET_PRESENT) {
+        outcome = TIER_NOT_THERE;
+    } else if (store_it(&download, &status)) {
+        outcome = TIER_FETCHED;
+    } else if (!download.failed_here) {
+        outcome = lied(fetch, want, key);
+    }
+    if (outcome == TIER_UNAVAILABLE && download.failed_here)
+        log_event(LOG_LEVEL_WARN, "tier_download_not_stored", "key=%s reason=%s", key,
+                  log_quote(&quoted, status.message));
+    blob_writer_free(download.writer);
+    return outcome;
+}
+
+/* INVALID_ARGUMENT: it is more than the blob has. */
+static bool take_bytes(void *argument, struct bytes bytes, struct status *status)
+{
+    struct download *const download = argument;
+    if (blob_writer_append(download->writer, bytes, status))
+        return true;
+    download->failed_here = status->code != STATUS_INVALID_ARGUMENT;
+    return false;
+}
+
+/* All bytes are there, and hashed. False, and not failed_here: they are not those of the name. */
+static bool store_it(struct download *download, struct status *status)
+{
+    struct tier_fetch *const fetch = download->fetch;
+    struct commit_wait wait = {.fetch = fetch};
+    struct record *record;
+    enum lane lane;
+    if (!blob_writer_finish(download->writer, &record, &lane, status)) {
+        download->failed_here = status->code != STATUS_INVALID_ARGUMENT;
+        return false;
+    }
+    /* Before it is in the log, where what brings the log into the bucket finds it. */
+    tier_known_add(fetch->config.known, &download->want->digest);
+    wait.request =
+        (struct commit_request){.record = record, .local = true, .ack = {.done = committed}};
+    commit_submit(durability_commit(fetch->config.durability, lane), &wait.request);
+    lock_acquire(&fetch->lock);
+    while (!wait.over)
+        condition_wait(&fetch->changed, &fetch->lock);
+    lock_release(&fetch->lock);
+    if (wait.result.code == STATUS_OK)
+        return true;
+    *status = wait.result;
+    download->failed_here = true;
+    return false;
+}
+
+static void committed(struct ack *ack, const struct status *result)
+{
+    struct commit_wait *const wait = CONTAINER_OF(ack, struct commit_wait, request.ack);
+    struct tier_fetch *const fetch = wait->fetch;
+    lock_acquire(&fetch->lock);
+    wait->result = *result;
+    wait->over = true;
+    condition_broadcast(&fetch->changed);
+    lock_release(&fetch->lock);
+}
+
+/* ---- action results */
+
+static enum tier_fetched get_result(struct tier_fetch *fetch, struct tier_want *want)
+{
+    struct gathered gathered = {0};
+    char key[BUCKET_KEY_BYTES_MAX];
+    struct bucket_object object;
+    struct status status = {0};
+    struct digest digest;
+    layout_action_key(fetch->config.prefix, &want->digest, want->instance, key);
+    const struct bucket_get get = {.key = key,
+                                   .sink = {.write = gather, .argument = &gathered},
+                                   .deadline_ns =
+                                       clock_monotonic_ns(fetch->store->clock) + patience_ns};
+    if (!bucket_get(fetch->config.bucket, &get, &object, &status) ||
+        object.presence != BUCKET_PRESENT) {
+        free(gathered.data);
+        return status.code == STATUS_OK ? TIER_NOT_THERE : TIER_UNAVAILABLE;
+    }
+    /* An action's name is not the hash of its result: that was kept beside it. */
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(gathered.data, gathered.length), &digest);
+    if (!object.has_sha256 || memcmp(object.sha256, digest.hash, SHA256_HASH_BYTES) != 0) {
+        free(gathered.data);
+        return lied(fetch, want, key);
+    }
+    want->result = gathered.data != NULL ? gathered.data : malloc(1);
+    want->result_bytes = gathered.length;
+    return want->result != NULL ? TIER_FETCHED : TIER_UNAVAILABLE;
+}
+
+static bool gather(void *argument, struct bytes bytes, struct status *status)
+{
+    struct gathered *const gathered = argument;
+    if (bytes.length > LIMIT_ACTION_RESULT_BYTES - gathered->length)
+        return status_fail(status, STATUS_OUT_OF_RANGE, "an action result of more than %" PRIu64,
+                           (uint64_t)LIMIT_ACTION_RESULT_BYTES);
+    uint8_t *const longer = realloc(gathered->data, gathered->length + bytes.length + 1);
+    if (longer == NULL)
+        return status_fail_errno(status, ENOMEM, "an action result");
+    memcpy(longer + gathered->length, bytes.data, bytes.length);
+    gathered->data = longer;
+    gathered->length += bytes.length;
+    return true;
+}
+
+/* Whoever asks again is told the same; a person has to look at that object. */
+static enum tier_fetched lied(struct tier_fetch *fetch,
+                              const struct tier_want *want,
+                              const char *key)
+{
+    metrics_add(fetch->config.metrics, METRIC_TIER_MISMATCHES, 1);
+    if (!want->action)
+        tier_known_drop(fetch->config.known, &want->digest);
+    log_event(LOG_LEVEL_ERROR, "tier_object_wrong", "key=%s", key);
+    return TIER_NOT_THERE;
+}

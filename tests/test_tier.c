@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Proves what clients get of a bucket: a node whose disk is gone serves all that it had, action results with all that they name; while
+ * the bucket does not answer, what is here is served as ever, what may be there alone is UNAVAILABLE and not missing, and an action
+ * result is a miss; and without --tier-reads nothing is asked of it.
+ *
+ * Method: the whole server in this process, asked over gRPC, with a fake S3 server behind it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/server.h"
+#include "tests/support/fake_s3.h"
+#include "tests/support/messages.h"
+#include "tests/support/rpc_client.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_run.h"
+#include "tests/support/wait.h"
+
+enum { BLOBS = 20, BLOB_BYTES = 3000 };
+#define REAPI_METHOD(name) "/build.bazel.remote.execution.v2." name
+
+static struct temp_dir directory;
+static struct config *config;
+static struct server *server;
+static struct rpc_client client;
+static struct fake_s3 *fake;
+static const char *reads = "on";
+static char text[RPC_TEXT_BYTES_MAX];
+
+static void start(void)
+{
+    struct status status = {0};
+    enum config_action action;
+    char url[64];
+    char choice[8];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d", fake_s3_port(fake));
+    snprintf(choice, sizeof(choice), "%s", reads);
+    char *const arguments[] = {(char[]){"varved"},
+                               (char[]){"--data"},
+                               directory.path,
+                               (char[]){"--listen"},
+                               (char[]){"127.0.0.1:0"},
+                               (char[]){"--reserve"},
+                               (char[]){"0B"},
+                               (char[]){"--tier-url"},
+                               url,
+                               (char[]){"--tier-bucket"},
+                               (char[]){FAKE_S3_BUCKET},
+                               (char[]){"--tier-region"},
+                               (char[]){FAKE_S3_REGION},
+                               (char[]){"--tier-reads"},
+                               choice};
+    char *const environment[] = {NULL};
+    ck_assert_msg(config_parse((int)ARRAY_LENGTH(arguments), arguments, environment, &action,
+                               &config, &status),
+                  "%s", status.message);
+    ck_assert_msg(server_start(config, &server, &status), "%s", status.message);
+    rpc_client_open(&client, server_grpc_port(server));
+}
+
+static void stop(void)
+{
+    rpc_client_close(&client);
+    server_stop(server);
+    config_free(config);
+}
+
+/* The node is there again, and has nothing. */
+static void lose_the_disk(void)
+{
+    stop();
+    temp_dir_remove(&directory);
+    temp_dir_make(&directory);
+    start();
+}
+
+static void setup(void)
+{
+    setenv("AWS_ACCESS_KEY_ID", FAKE_S3_ACCESS_KEY, 1);
+    setenv("AWS_SECRET_ACCESS_KEY", FAKE_S3_SECRET, 1);
+    unsetenv("AWS_SESSION_TOKEN");
+    temp_dir_make(&directory);
+    fake = fake_s3_start();
+    grpc_init();
+    start();
+}
+
+static void teardown(void)
+{
+    stop();
+    grpc_shutdown();
+    fake_s3_stop(fake);
+    temp_dir_remove(&directory);
+}
+
+/* ---- calls */
+
+static grpc_status_code unary(const char *path,
+                              struct byte_builder *request,
+                              uint8_t **response,
+                              size_t *length)
+{
+    const grpc_status_code code =
+        rpc_unary(&client, path, message_bytes(request), response, length, text);
+    byte_builder_free(request);
+    return code;
+}
+
+static void fill(uint8_t data[BLOB_BYTES], unsigned number)
+{
+    for (size_t i = 0; i < BLOB_BYTES; i++)
+        data[i] = (uint8_t)((number >> (8 * (i % 4))) + i * 3);
+}
+
+static struct digest digest_of_number(unsigned number)
+{
+    uint8_t data[BLOB_BYTES];
+    struct digest digest;
+    fill(data, number);
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, sizeof(data)), &digest);
+    return digest;
+}
+
+static struct digest store_number(unsigned number)
+{
+    uint8_t data[BLOB_BYTES];
+    const struct digest digest = digest_of_number(number);
+    struct byte_builder request = {0};
+    struct byte_builder entry = {0};
+    uint8_t *response = NULL;
+    size_t length;
+    fill(data, number);
+    message_add_digest(&entry, 1, &digest);
+    message_add(&entry, 2, bytes_of(data, sizeof(data)));
+    message_add_message(&request, 2, &entry);
+    ck_assert_int_eq(unary(REAPI_METHOD("ContentAddressableStorage/BatchUpdateBlobs"), &request,
+                           &response, &length),
+                     GRPC_STATUS_OK);
+    free(response);
+    return digest;
+}
+
+static struct digest store_result(unsigned number, const struct digest *files, size_t count)
+{
+    const struct digest action = digest_of_nothing(number);
+    struct byte_builder request = {0};
+    struct byte_builder result = {0};
+    uint8_t *response = NULL;
+    size_t length;
+    char path[32];
+    for (size_t i = 0; i < count; i++) {
+        snprintf(path, sizeof(path), "out/%zu", i);
+        result_add_file(&result, path, &files[i]);
+    }
+    message_add_digest(&request, 2, &action);
+    message_add_message(&request, 3, &result);
+    ck_assert_msg(unary(REAPI_METHOD("ActionCache/UpdateActionResult"), &request, &response,
+                        &length) == GRPC_STATUS_OK,
+                  "%s", text);
+    free(response);
+    return action;
+}
+
+static grpc_status_code get_result(const struct digest *action)
+{
+    struct byte_builder request = {0};
+    uint8_t *response = NULL;
+    size_t length = 0;
+    message_add_digest(&request, 2, action);
+    const grpc_status_code code =
+        unary(REAPI_METHOD("ActionCache/GetActionResult"), &request, &response, &length);
+    ck_assert(code != GRPC_STATUS_OK || length > 0);
+    free(response);
+    return code;
+}
+
+/* A Read, whose bytes are compared. */
+static grpc_status_code read_number(unsigned number)
+{
+    uint8_t data[BLOB_BYTES];
+    const struct digest digest = digest_of_number(number);
+    struct byte_builder request = {0};
+    struct rpc rpc;
+    char name[DIGEST_TEXT_BYTES_MAX + 8] = "blobs/";
+    size_t length = 0;
+    digest_text(&digest, name + 6);
+    message_add_text(&request, 1, name);
+    rpc_begin(&rpc, &client, "/google.bytestream.ByteStream/Read");
+    ck_assert(rpc_send(&rpc, message_bytes(&request)) && rpc_half_close(&rpc));
+    byte_builder_free(&request);
+    uint8_t *const message = rpc_receive(&rpc, &length);
+    fill(data, number);
+    if (message != NULL) {
+        ck_assert_uint_ge(length, BLOB_BYTES);
+        ck_assert_mem_eq(message + length - BLOB_BYTES, data, BLOB_BYTES);
+    }
+    free(message);
+    return rpc_end(&rpc);
+}
+
+static void wait_until_there(int objects)
+{
+    WAIT_UNTIL(fake_s3_objects(fake) == objects);
+}
+
+START_TEST(node_whose_disk_is_gone_serves_all_that_it_had)
+{
+    struct digest files[BLOBS];
+    for (unsigned i = 0; i < BLOBS; i++)
+        files[i] = store_number(i);
+    const struct digest action = store_result(1, files, BLOBS / 2);
+    wait_until_there(BLOBS + 1);
+    lose_the_disk();
+    ck_assert_msg(get_result(&action) == GRPC_STATUS_OK, "%s", text);
+    for (unsigned i = 0; i < BLOBS; i++)
+        ck_assert_int_eq(read_number(i), GRPC_STATUS_OK);
+    /* Now they are here: nothing more is asked of the bucket for them. */
+    const int gets = fake_s3_requests(fake, "GET");
+    ck_assert_int_eq(gets, BLOBS + 1);
+    for (unsigned i = 0; i < BLOBS; i++)
+        ck_assert_int_eq(read_number(i), GRPC_STATUS_OK);
+    ck_assert_int_eq(fake_s3_requests(fake, "GET"), gets);
+    /* And what came from there is not sent there. */
+    ck_assert_int_eq(metrics_get(server->metrics, METRIC_TIER_BLOBS), 0);
+}
+END_TEST
+
+START_TEST(action_result_of_which_a_part_is_gone_is_a_miss)
+{
+    const struct digest files[] = {store_number(1), store_number(2)};
+    const struct digest action = store_result(1, files, 2);
+    wait_until_there(3);
+    lose_the_disk();
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    digest_hex(&files[1], hex);
+    fake_s3_fail(fake, FAKE_S3_FLIPPED, -1, "GET", hex);
+    ck_assert_int_eq(get_result(&action), GRPC_STATUS_NOT_FOUND);
+    ck_assert_int_eq(read_number(2), GRPC_STATUS_NOT_FOUND);
+    ck_assert_int_eq(read_number(1), GRPC_STATUS_OK);
+    ck_assert_int_ge(metrics_get(server->metrics, METRIC_TIER_MISMATCHES), 1);
+}
+END_TEST
+
+START_TEST(bucket_that_does_not_answer_costs_only_what_is_nowhere_else)
+{
+    const struct digest file = store_number(1);
+    const struct digest action = store_result(1, &file, 1);
+    wait_until_there(2);
+    lose_the_disk();
+    (void)store_number(2);
+    wait_until_there(3);
+    /* Until the breaker opens each answer is waited for; then none is. */
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, NULL, NULL);
+    for (int i = 0; i < 30; i++) {
+        ck_assert_int_eq(read_number(1), GRPC_STATUS_UNAVAILABLE);
+        ck_assert_int_eq(read_number(2), GRPC_STATUS_OK);
+        ck_assert_int_eq(get_result(&action), GRPC_STATUS_NOT_FOUND);
+    }
+    ck_assert_int_eq(metrics_get(server->metrics, METRIC_TIER_UP), 0);
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    WAIT_UNTIL(read_number(1) == GRPC_STATUS_OK);
+    ck_assert_int_eq(get_result(&action), GRPC_STATUS_OK);
+    /* What is in no bucket is missing, once that can be told. */
+    ck_assert_int_eq(read_number(99), GRPC_STATUS_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(stop_while_reads_wait_for_a_silent_bucket_is_clean)
+{
+    struct rpc rpcs[8];
+    fake_s3_fail(fake, FAKE_S3_SILENT, -1, NULL, NULL);
+    for (unsigned i = 0; i < ARRAY_LENGTH(rpcs); i++) {
+        const struct digest digest = digest_of_number(i);
+        struct byte_builder request = {0};
+        char name[DIGEST_TEXT_BYTES_MAX + 8] = "blobs/";
+        digest_text(&digest, name + 6);
+        message_add_text(&request, 1, name);
+        rpc_begin(&rpcs[i], &client, "/google.bytestream.ByteStream/Read");
+        ck_assert(rpc_send(&rpcs[i], message_bytes(&request)) && rpc_half_close(&rpcs[i]));
+        byte_builder_free(&request);
+    }
+    WAIT_UNTIL(fake_s3_requests(fake, "GET") >= 4);
+    for (unsigned i = 0; i < ARRAY_LENGTH(rpcs); i++) {
+        rpc_cancel(&rpcs[i]);
+        (void)rpc_end(&rpcs[i]);
+    }
+}
+END_TEST
+
+START_TEST(without_reads_the_bucket_is_not_asked)
+{
+    const struct digest file = store_number(1);
+    wait_until_there(1);
+    reads = "off";
+    lose_the_disk();
+    ck_assert_int_eq(read_number(1), GRPC_STATUS_NOT_FOUND);
+    ck_assert_int_eq(get_result(&file), GRPC_STATUS_NOT_FOUND);
+    ck_assert_int_eq(fake_s3_requests(fake, "GET"), 0);
+    (void)store_number(2);
+    wait_until_there(2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *const suite = suite_create("tier");
+    TCase *const all = tcase_create("all");
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, node_whose_disk_is_gone_serves_all_that_it_had);
+    tcase_add_test(all, action_result_of_which_a_part_is_gone_is_a_miss);
+    tcase_add_test(all, bucket_that_does_not_answer_costs_only_what_is_nowhere_else);
+    tcase_add_test(all, stop_while_reads_wait_for_a_silent_bucket_is_clean);
+    tcase_add_test(all, without_reads_the_bucket_is_not_asked);
+    suite_add_tcase(suite, all);
+    return test_run(suite);
+}
