@@ -3,6 +3,7 @@
 #
 # What /metrics says after some requests is taken by those who are to read it: promtool, and the OpenMetrics parser of
 # python3-prometheus-client, where they are installed; and it counts what was done, by instance.
+# shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 
 check 'starts' start_server

@@ -4,6 +4,7 @@
 # The page on the HTTP port, in headless Chromium: what it shows, look-ups, keys alone, a phone's width, the dark, its content
 # security policy, and that nothing that a client may name is ever markup (page.py). Screenshots go to $ARTIFACTS, if that is set.
 # PAGE_SECONDS=200 lets requests go on for so long first: docs/images/ has the screenshots of such a run.
+# shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 
 for program in chromium chromedriver; do
