@@ -191,10 +191,11 @@ static void drain_message(struct call *call, void *state, const struct message *
     const Varve__V1__DrainRequest *const request =
         (const Varve__V1__DrainRequest *)(void *)call_unpack(
             call, message, &varve__v1__drain_request__descriptor, &status);
-    if (request != NULL && strlen(request->reason) > REASON_BYTES_MAX)
-        status_fail(&status, STATUS_INVALID_ARGUMENT, "reason has %zu bytes, at most %d are taken",
-                    strlen(request->reason), REASON_BYTES_MAX);
-    if (status.code != STATUS_OK) {
+    if (request == NULL || strlen(request->reason) > REASON_BYTES_MAX) {
+        if (request != NULL)
+            status_fail(&status, STATUS_INVALID_ARGUMENT,
+                        "reason has %zu bytes, at most %d are taken", strlen(request->reason),
+                        REASON_BYTES_MAX);
         call_fail(call, &status);
         return;
     }
