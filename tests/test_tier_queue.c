@@ -377,7 +377,7 @@ START_TEST(what_is_deleted_here_is_deleted_there_and_may_come_again)
     purge(&action, &instance, RECORD_ACTION);
     WAIT_UNTIL(fake_s3_objects(fake) == 1);
     ck_assert(is_there(&stays));
-    ck_assert_int_eq(metrics_get(&metrics, METRIC_TIER_DELETIONS), 3);
+    WAIT_UNTIL(metrics_get(&metrics, METRIC_TIER_DELETIONS) == 3);
     (void)put_number(1, 5000);
     (void)put_number(2, LARGE_BYTES);
     WAIT_UNTIL(is_there(&small) && is_there(&large));
