@@ -53,21 +53,27 @@ struct http_connections {
 };
 
 static uint64_t open_locked(const struct http_connections *all) REQUIRES(all->lock);
-static void move_locked(struct http_connection *connection, enum state to) REQUIRES(all->lock);
-static void remove_locked(struct http_connection *connection) REQUIRES(all->lock);
-static void shut_locked(struct http_connection *connection, enum metric metric, const char *why)
+static void move_locked(struct http_connections *all,
+                        struct http_connection *connection,
+                        enum state to) REQUIRES(all->lock);
+static void remove_locked(struct http_connections *all, struct http_connection *connection)
     REQUIRES(all->lock);
+static void shut_locked(struct http_connections *all,
+                        struct http_connection *connection,
+                        enum metric metric,
+                        const char *why) REQUIRES(all->lock);
 static void step_locked(struct http_connections *all, int64_t now_ns) REQUIRES(all->lock);
 static void make_room_locked(struct http_connections *all, const struct http_connection *but)
     REQUIRES(all->lock);
 static void give_turns_locked(struct http_connections *all) REQUIRES(all->lock);
-static void send_away_locked(struct http_connection *connection) REQUIRES(all->lock);
+static void send_away_locked(struct http_connections *all, struct http_connection *connection)
+    REQUIRES(all->lock);
 
 bool http_connections_new(uint64_t requests_max,
                           int64_t idle_ns,
                           struct clock *clock,
                           struct metrics *metrics,
-                          struct http_connections **connections,
+                          struct http_connections **all,
                           struct status *status)
 {
     struct http_connections *const made = calloc(1, sizeof(*made));
@@ -79,7 +85,7 @@ bool http_connections_new(uint64_t requests_max,
     made->idle_ns = idle_ns;
     made->clock = clock;
     made->metrics = metrics;
-    *connections = made;
+    *all = made;
     return true;
 }
 
@@ -117,11 +123,11 @@ static void step_locked(struct http_connections *all, int64_t now_ns)
          at != NULL && now_ns - at->since_ns > all->idle_ns; at = next) {
         next = at->next;
         if (!atomic_load(&at->held))
-            shut_locked(at, METRIC_HTTP_CLOSED_IDLE, "idle");
+            shut_locked(all, at, METRIC_HTTP_CLOSED_IDLE, "idle");
     }
     while (all->lists[STATE_WAITING].first != NULL &&
            now_ns - all->lists[STATE_WAITING].first->since_ns > HTTP_WAIT_MAX_NS)
-        send_away_locked(all->lists[STATE_WAITING].first);
+        send_away_locked(all, all->lists[STATE_WAITING].first);
 
     uint64_t wanted = all->lists[STATE_WAITING].count;
     for (struct http_connection *at = all->lists[STATE_BUSY].first; at != NULL; at = next) {
@@ -132,7 +138,7 @@ static void step_locked(struct http_connections *all, int64_t now_ns)
                           moved_bytes - at->window_bytes <
                               (uint64_t)(window_ns / NS_PER_MS) * HTTP_SLOW_BYTES_PER_S / 1000;
         if (wanted > 0 && slow && !atomic_load(&at->held)) {
-            shut_locked(at, METRIC_HTTP_CLOSED_SLOW, "slow");
+            shut_locked(all, at, METRIC_HTTP_CLOSED_SLOW, "slow");
             wanted--;
         } else if (window_ns >= 2 * HTTP_PATIENCE_NS || atomic_load(&at->held)) {
             at->window_ns = now_ns;
@@ -150,12 +156,16 @@ static uint64_t open_locked(const struct http_connections *all)
            all->lists[STATE_BUSY].count;
 }
 
-static void add_locked(struct http_connection *connection, enum state to) REQUIRES(all->lock);
-static void add_locked(struct http_connection *connection, enum state to)
+static void add_locked(struct http_connections *all,
+                       struct http_connection *connection,
+                       enum state to) REQUIRES(all->lock);
+static void add_locked(struct http_connections *all,
+                       struct http_connection *connection,
+                       enum state to)
 {
-    struct connection_list *const list = &connection->all->lists[to];
+    struct connection_list *const list = &all->lists[to];
     connection->state = to;
-    connection->since_ns = clock_monotonic_ns(connection->all->clock);
+    connection->since_ns = clock_monotonic_ns(all->clock);
     connection->next = NULL;
     connection->previous = list->last;
     if (list->last != NULL)
@@ -166,9 +176,9 @@ static void add_locked(struct http_connection *connection, enum state to)
     list->count++;
 }
 
-static void remove_locked(struct http_connection *connection)
+static void remove_locked(struct http_connections *all, struct http_connection *connection)
 {
-    struct connection_list *const list = &connection->all->lists[connection->state];
+    struct connection_list *const list = &all->lists[connection->state];
     if (connection->previous != NULL)
         connection->previous->next = connection->next;
     else
@@ -180,17 +190,21 @@ static void remove_locked(struct http_connection *connection)
     list->count--;
 }
 
-static void move_locked(struct http_connection *connection, enum state to)
+static void move_locked(struct http_connections *all,
+                        struct http_connection *connection,
+                        enum state to)
 {
-    remove_locked(connection);
-    add_locked(connection, to);
+    remove_locked(all, connection);
+    add_locked(all, connection, to);
 }
 
 /* From now on it counts as gone, though the library's thread needs a moment. */
-static void shut_locked(struct http_connection *connection, enum metric metric, const char *why)
+static void shut_locked(struct http_connections *all,
+                        struct http_connection *connection,
+                        enum metric metric,
+                        const char *why)
 {
-    struct http_connections *const all = connection->all;
-    move_locked(connection, STATE_SHUT);
+    move_locked(all, connection, STATE_SHUT);
     shutdown(connection->fd, SHUT_RDWR);
     metrics_add(all->metrics, metric, 1);
     if (all->logged_ns != 0 && connection->since_ns - all->logged_ns < log_pause_ns)
@@ -214,7 +228,7 @@ struct http_connection *http_connection_open(struct http_connections *all, int f
     made->all = all;
     made->fd = fd;
     lock_acquire(&all->lock);
-    add_locked(made, STATE_IDLE);
+    add_locked(all, made, STATE_IDLE);
     make_room_locked(all, made);
     step_locked(all, made->since_ns);
     lock_release(&all->lock);
@@ -232,18 +246,18 @@ static void make_room_locked(struct http_connections *all, const struct http_con
         if (atomic_load(&at->held))
             held++;
         else if (at != but)
-            shut_locked(at, METRIC_HTTP_CLOSED_ROOM, "room");
+            shut_locked(all, at, METRIC_HTTP_CLOSED_ROOM, "room");
         at = next;
     }
     if (open_locked(all) > http_connections_max(all) && all->lists[STATE_WAITING].first != NULL)
-        send_away_locked(all->lists[STATE_WAITING].first);
+        send_away_locked(all, all->lists[STATE_WAITING].first);
 }
 
 void http_connection_close(struct http_connection *connection)
 {
     struct http_connections *const all = connection->all;
     lock_acquire(&all->lock);
-    remove_locked(connection);
+    remove_locked(all, connection);
     give_turns_locked(all);
     lock_release(&all->lock);
     free(connection);
@@ -262,7 +276,7 @@ enum http_entrance http_connection_enter(struct http_connection *connection,
     if (first && all->lists[STATE_WAITING].count < all->spare) {
         connection->wake = wake;
         connection->argument = argument;
-        move_locked(connection, STATE_WAITING);
+        move_locked(all, connection, STATE_WAITING);
         const bool turn = all->lists[STATE_WAITING].first == connection &&
                           all->lists[STATE_BUSY].count < all->requests_max;
         if (turn) {
@@ -286,7 +300,7 @@ static void give_turns_locked(struct http_connections *all)
     while (all->lists[STATE_WAITING].first != NULL &&
            all->lists[STATE_BUSY].count < all->requests_max) {
         struct http_connection *const connection = all->lists[STATE_WAITING].first;
-        move_locked(connection, STATE_BUSY);
+        move_locked(all, connection, STATE_BUSY);
         connection->window_ns = connection->since_ns;
         connection->window_bytes = atomic_load(&connection->moved_bytes);
         if (connection->wake != NULL)
@@ -294,11 +308,11 @@ static void give_turns_locked(struct http_connections *all)
     }
 }
 
-static void send_away_locked(struct http_connection *connection)
+static void send_away_locked(struct http_connections *all, struct http_connection *connection)
 {
-    metrics_add(connection->all->metrics, METRIC_HTTP_WAITED_IN_VAIN, 1);
+    metrics_add(all->metrics, METRIC_HTTP_WAITED_IN_VAIN, 1);
     connection->waited_in_vain = true;
-    move_locked(connection, STATE_IDLE);
+    move_locked(all, connection, STATE_IDLE);
     connection->wake(connection->argument);
 }
 
@@ -308,7 +322,7 @@ void http_connection_leave(struct http_connection *connection)
     lock_acquire(&all->lock);
     connection->waited_in_vain = false;
     if (connection->state != STATE_SHUT)
-        move_locked(connection, STATE_IDLE);
+        move_locked(all, connection, STATE_IDLE);
     give_turns_locked(all);
     lock_release(&all->lock);
 }

@@ -38,16 +38,16 @@ MUST_CHECK bool http_connections_new(uint64_t requests_max,
                                      int64_t idle_ns,
                                      struct clock *clock,
                                      struct metrics *metrics,
-                                     struct http_connections **connections,
+                                     struct http_connections **all,
                                      struct status *status);
-void http_connections_free(struct http_connections *connections); /* asserts that none is left */
+void http_connections_free(struct http_connections *all); /* asserts that none is left */
 /* How many there may be, above which some are closed. */
-uint64_t http_connections_max(const struct http_connections *connections);
+uint64_t http_connections_max(const struct http_connections *all);
 /* From time to time, by any thread. */
-void http_connections_step(struct http_connections *connections);
+void http_connections_step(struct http_connections *all);
 
 /* fd: borrowed until http_connection_close(), which comes before it is closed. NULL without memory. */
-struct http_connection *http_connection_open(struct http_connections *connections, int fd);
+struct http_connection *http_connection_open(struct http_connections *all, int fd);
 void http_connection_close(struct http_connection *connection);
 
 /*

@@ -530,6 +530,7 @@ def address_of(text_):
 
 
 def attack(function, target, turns):
+    os.nice(10)  # it is memory and room that are to be used up, not the processors of who tests
     while True:
         try:
             function(target)
@@ -574,6 +575,9 @@ class Polite:
         assert one.unary(CAS + "BatchUpdateBlobs", update(data))
         assert one.unary(CAS + "FindMissingBlobs", find_missing(*digest_of(data))) == grpc(b"")
         one.socket.close()
+
+    def was_served(self):
+        return len(self.results) == 3 and all(one[0] > 0 for one in self.results.values())
 
     def turn(self):
         good = True
@@ -622,7 +626,7 @@ def main():
         process.start()
         running.append(process)
     told = time.monotonic()
-    while time.monotonic() < target.until:
+    while time.monotonic() < target.until or (not polite.was_served() and time.monotonic() < target.until + 60):
         polite.turn()
         peaks.append(memory(pid))
         if time.monotonic() - told > 15:
@@ -630,13 +634,12 @@ def main():
             print("  rss %.0f MiB" % peaks[-1], flush=True)
         time.sleep(0.1)
     for process in running:
-        process.join(5)
+        process.join(max(0, target.until + 1 - time.monotonic()))
         process.kill()
     print("attacks: " + " ".join("%s=%d" % (name, value.value) for name, value in turns.items()))
-    served = True
+    served = polite.was_served()
     for kind, (good, bad, worst, why) in polite.results.items():
         print("polite %s: %d of %d, the slowest took %.2f s %s" % (kind, good, good + bad, worst, why))
-        served = served and good > 0
     after = False
     for _ in range(60):
         time.sleep(0.5)
