@@ -341,9 +341,11 @@ START_TEST(a_liar_gets_nothing_stored_and_is_left_alone)
     WAIT_UNTIL(metrics_get(&metrics, METRIC_PEER_LIES) == 1);
     WAIT_UNTIL(report(0).state == PEER_REFUSED);
     ck_assert_int_ne(report(0).last_error.code, STATUS_OK);
-    if (lie != FAKE_LIE_ENDLESS)
+    if (lie !=
+        FAKE_LIE_ENDLESS) { /* what it sends before is right, and the next time it may be all */
         ck_assert_int_eq(metrics_get(&metrics, METRIC_BLOBS_WRITTEN), 0);
-    ck_assert_int_eq(metrics_get(&metrics, METRIC_ACTION_RESULTS_WRITTEN), 0);
+        ck_assert_int_eq(metrics_get(&metrics, METRIC_ACTION_RESULTS_WRITTEN), 0);
+    }
     usleep(LIE_PAUSE_MS * 1000 / 6); /* what was asked before */
     const unsigned feeds = FAKE_PEER_GET(peer, feeds);
     usleep(LIE_PAUSE_MS * 1000 / 3);
