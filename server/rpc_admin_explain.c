@@ -96,6 +96,7 @@ static Varve__V1__LogEvent **fill_events(struct call *call,
 static digest_message *digest_told(struct call *call, const struct digest *digest);
 static char *say(struct call *call, const char *format, ...) PRINTF_LIKE(2, 3);
 static const char *time_text(int64_t wall_ns, char text[TIME_TEXT_BYTES]);
+static int64_t log_since(struct store *store, enum lane lane);
 
 /* ---- Explain */
 
@@ -187,11 +188,7 @@ static void answer(struct call *call, struct state *state)
         response.events = fill_events(call, state, &response.n_events);
         response.looked_at_all = state->history.is_whole;
         response.records_looked_at = state->history.looked_at;
-        struct segment *const oldest = segment_set_pin_next(server->store->segments, LANE_SMALL, 0);
-        if (oldest != NULL) {
-            response.log_since_unix_ns = oldest->created_wall_ns;
-            segment_set_unpin(server->store->segments, oldest);
-        }
+        response.log_since_unix_ns = log_since(server->store, LANE_SMALL);
         ok = (response.events != NULL && state->blob.meaning != NULL &&
               state->action.meaning != NULL) ||
              status_fail(&status, STATUS_RESOURCE_EXHAUSTED, "no memory for the answer");
@@ -497,10 +494,15 @@ static void say_absent(struct call *call,
                        result ? "there never was a result of it" : "it was never here");
     } else {
         *verdict = VERDICT(NOT_KNOWN);
-        *meaning = say(call,
-                       "%s, and nothing is known of it: it was never stored here, or so long ago "
-                       "that the log does not tell of it any more",
-                       what);
+        /* Segments are evicted whole, and nothing is noted of what was in them. */
+        const enum lane lane = !result && state->digest.size_bytes > (int64_t)LIMIT_SMALL_BLOB_BYTES
+                                   ? LANE_LARGE
+                                   : LANE_SMALL;
+        *meaning =
+            say(call,
+                "%s: it was never stored here, or it was evicted, as all was that was stored "
+                "before the oldest that is here, %s, and that nobody used",
+                what, time_text(log_since(call_server(call)->store, lane), when));
     }
 }
 
@@ -635,6 +637,15 @@ static const char *time_text(int64_t wall_ns, char text[TIME_TEXT_BYTES])
         strftime(text, TIME_TEXT_BYTES, "at %Y-%m-%dT%H:%M:%SZ", &utc) == 0)
         snprintf(text, TIME_TEXT_BYTES, "at a time that is not known");
     return text;
+}
+
+/* When its oldest segment was begun; 0: there is none. */
+static int64_t log_since(struct store *store, enum lane lane)
+{
+    struct segment *const oldest = segment_set_pin_next(store->segments, lane, 0);
+    const int64_t wall_ns = oldest != NULL ? oldest->created_wall_ns : 0;
+    segment_set_unpin(store->segments, oldest);
+    return wall_ns;
 }
 
 const struct method rpc_admin_explain = {.path = "/varve.v1.Admin/Explain",

@@ -61,21 +61,39 @@ static void restart(void)
     start();
 }
 
-static void setup(void)
+static void start_with(const char *capacity, const char *vouch)
 {
     struct status status = {0};
     enum config_action action;
+    char capacity_text[16];
+    char vouch_text[16];
+    snprintf(capacity_text, sizeof(capacity_text), "%s", capacity);
+    snprintf(vouch_text, sizeof(vouch_text), "%s", vouch);
     temp_dir_make(&directory);
-    char *const arguments[] = {
-        (char[]){"varved"},   (char[]){"--data"},      directory.path,
-        (char[]){"--listen"}, (char[]){"127.0.0.1:0"}, (char[]){"--http-listen"},
-        (char[]){""},         (char[]){"--reserve"},   (char[]){"0B"}};
+    char *const arguments[] = {(char[]){"varved"},
+                               (char[]){"--data"},
+                               directory.path,
+                               (char[]){"--listen"},
+                               (char[]){"127.0.0.1:0"},
+                               (char[]){"--http-listen"},
+                               (char[]){""},
+                               (char[]){"--reserve"},
+                               (char[]){"0B"},
+                               (char[]){"--capacity"},
+                               capacity_text,
+                               (char[]){"--vouch"},
+                               vouch_text};
     char *const environment[] = {NULL};
     ck_assert_msg(config_parse((int)ARRAY_LENGTH(arguments), arguments, environment, &action,
                                &config, &status),
                   "%s", status.message);
     grpc_init();
     start();
+}
+
+static void setup(void)
+{
+    start_with("0B", "1h");
 }
 
 static void teardown(void)
@@ -585,6 +603,26 @@ START_TEST(explain_says_why_a_blob_is_not_here)
 }
 END_TEST
 
+START_TEST(explain_does_not_tell_what_was_evicted_from_what_never_came)
+{
+    enum { BLOBS_MAX = 600 };
+    static uint64_t data[MIB / sizeof(uint64_t)];
+    struct prng prng = {.state = 5};
+    teardown();
+    start_with("128MiB", "0s");
+    const struct digest old = put_text("the oldest");
+    for (int blobs = 0; verdict_of(&old) == VERDICT(PRESENT); blobs++) {
+        ck_assert_int_lt(blobs, BLOBS_MAX);
+        for (size_t i = 0; i < ARRAY_LENGTH(data); i++)
+            data[i] = prng_next(&prng);
+        put(bytes_of((const uint8_t *)data, sizeof(data)));
+    }
+    assert_blob(&old, VERDICT(NOT_KNOWN), "it was evicted");
+    const struct digest nothing = digest_of_nothing(1);
+    assert_blob(&nothing, VERDICT(NOT_KNOWN), "never stored here");
+}
+END_TEST
+
 START_TEST(explain_finds_damage_and_changes_nothing)
 {
     const struct digest digest = put_text("a blob that rots");
@@ -821,6 +859,7 @@ int main(void)
     tcase_add_test(tests, results_are_found_by_who_wrote_them_and_when);
     tcase_add_test(tests, requests_that_mean_nothing_are_refused);
     tcase_add_test(tests, explain_says_why_a_blob_is_not_here);
+    tcase_add_test(tests, explain_does_not_tell_what_was_evicted_from_what_never_came);
     tcase_add_test(tests, explain_finds_damage_and_changes_nothing);
     tcase_add_test(tests, explain_says_why_there_is_no_result);
     tcase_add_test(tests, explain_of_what_was_stored_again_and_again_tells_the_newest);

@@ -242,6 +242,47 @@ START_TEST(watch_tells_each_change_and_ends_when_the_server_stops)
 }
 END_TEST
 
+START_TEST(watch_tells_that_a_server_is_drained_and_is_back)
+{
+    struct rpc whole;
+    struct rpc reads;
+    char reason[STATUS_MESSAGE_BYTES_MAX];
+    uint8_t request[512];
+    /* Before it serves nobody can tell the difference. */
+    ck_assert(health_drain(rig.server.health, "early", 1));
+    ck_assert_int_eq(health_state(rig.server.health, NULL), SERVER_STARTING);
+    ck_assert(health_undrain(rig.server.health));
+    health_set(rig.server.health, SERVER_SERVING, "");
+    rpc_begin(&whole, &rig.client, rpc_health_watch.path);
+    ck_assert(rpc_send(&whole, (struct bytes){0}));
+    rpc_begin(&reads, &rig.client, rpc_health_watch.path);
+    ck_assert(rpc_send(&reads, string_field(request, 1, "varve.v1.Store")));
+    ck_assert_int_eq(next_status(&whole), SERVING);
+    ck_assert_int_eq(next_status(&reads), SERVING);
+
+    ck_assert(health_drain(rig.server.health, "new disk", 5));
+    ck_assert(!health_drain(rig.server.health, "again", 6));
+    ck_assert_int_eq(next_status(&whole), NOT_SERVING);
+    ck_assert_int_eq(next_status(&reads), NOT_SERVING);
+    ck_assert_int_eq(health_state(rig.server.health, reason), SERVER_DRAINED);
+    ck_assert_str_eq(reason, "new disk");
+    ck_assert_int_eq(health_drained_ns(rig.server.health), 5);
+    /* A sync that fails meanwhile is told afterwards. */
+    health_set(rig.server.health, SERVER_READ_ONLY, "disk");
+    ck_assert_int_eq(health_state(rig.server.health, NULL), SERVER_DRAINED);
+    ck_assert(health_undrain(rig.server.health));
+    ck_assert(!health_undrain(rig.server.health));
+    ck_assert_int_eq(next_status(&reads), SERVING);
+    ck_assert(!rpc_wait_ended(&whole, 50)); /* nothing has changed for it */
+    ck_assert_int_eq(health_state(rig.server.health, reason), SERVER_READ_ONLY);
+    ck_assert_str_eq(reason, "disk");
+    health_set(rig.server.health, SERVER_DRAINING, "");
+    ck_assert_int_eq(next_status(&reads), NOT_SERVING);
+    ck_assert_int_eq(rpc_end(&whole), GRPC_STATUS_UNAVAILABLE);
+    ck_assert_int_eq(rpc_end(&reads), GRPC_STATUS_UNAVAILABLE);
+}
+END_TEST
+
 START_TEST(watch_that_is_cancelled_is_forgotten)
 {
     for (int i = 0; i < 50; i++) {
@@ -422,6 +463,7 @@ int main(void)
     tcase_add_test(all, health_of_an_unknown_service_is_not_found);
     tcase_add_test(all, health_list_has_every_service_and_the_whole);
     tcase_add_test(all, watch_tells_each_change_and_ends_when_the_server_stops);
+    tcase_add_test(all, watch_tells_that_a_server_is_drained_and_is_back);
     tcase_add_test(all, watch_that_is_cancelled_is_forgotten);
     tcase_add_test(all, reflection_lists_what_is_served_in_both_versions);
     tcase_add_loop_test(all, reflection_finds_the_file_of_a_symbol, 0, ARRAY_LENGTH(symbols));
