@@ -485,6 +485,14 @@ static const struct option options[] = {
      .choices = "on|off",
      .help = "on: what is asked for and neither here nor at a peer is fetched from the bucket. "
              "Needs --read-repair on."},
+    {.name = "tier-expiry",
+     .operand = "DURATION",
+     .type = OPTION_DURATION,
+     .offset = FIELD(tier_expiry_ns),
+     .default_value = "0d",
+     .maximum = DAYS(3650),
+     .help = "After which a rule of the bucket removes blobs: those older than half of it are sent "
+             "again when something new names them. 0d: there is none."},
     {.name = "tier-downloads",
      .operand = "COUNT",
      .type = OPTION_COUNT,

@@ -77,7 +77,8 @@ struct config {
     char *tier_ca, *tier_credentials; /* paths; "": the system's, the environment */
     uint64_t tier_uploads;            /* at a time, as the next */
     uint64_t tier_downloads;
-    char *tier_reads; /* "on" or "off" */
+    char *tier_reads;       /* "on" or "off" */
+    int64_t tier_expiry_ns; /* 0: nothing is removed there but by us */
     int64_t upload_keep_ns;
     int64_t drain_ns;
     int64_t keepalive_ns;

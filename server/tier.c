@@ -44,7 +44,7 @@ bool tier_start(const struct config *config,
         return status_fail_errno(status, ENOMEM, "tier");
     struct store *const store = durability_store(durability);
     if (!open_bucket(config, store->clock, metrics, &tier->s3, status) ||
-        !tier_known_new(&tier->known, status))
+        !tier_known_new(store->clock, config->tier_expiry_ns / 2 / NS_PER_S, &tier->known, status))
         goto fail;
     const struct tier_fetch_config reader = {.durability = durability,
                                              .bucket = s3_bucket(tier->s3),

@@ -62,7 +62,7 @@ static void flight_over(struct flight_waiter *waiter);
 static bool is_here(const struct tier_fetch *fetch, const struct tier_want *want);
 static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *want);
 static bool take_bytes(void *argument, struct bytes bytes, struct status *status);
-static bool store_it(struct download *download, struct status *status);
+static bool store_it(struct download *download, int64_t since_s, struct status *status);
 static void committed(struct ack *ack, const struct status *result);
 static enum tier_fetched get_result(struct tier_fetch *fetch, struct tier_want *want);
 static bool gather(void *argument, struct bytes bytes, struct status *status);
@@ -255,7 +255,7 @@ static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *wa
             status.code == STATUS_INVALID_ARGUMENT ? lied(fetch, want, key) : TIER_UNAVAILABLE;
     } else if (object.presence != BUCKET_PRESENT) {
         outcome = TIER_NOT_THERE;
-    } else if (store_it(&download, &status)) {
+    } else if (store_it(&download, object.modified_s, &status)) {
         outcome = TIER_FETCHED;
     } else if (!download.failed_here) {
         outcome = lied(fetch, want, key);
@@ -278,7 +278,7 @@ static bool take_bytes(void *argument, struct bytes bytes, struct status *status
 }
 
 /* All bytes are there, and hashed. False, and not failed_here: they are not those of the name. */
-static bool store_it(struct download *download, struct status *status)
+static bool store_it(struct download *download, int64_t since_s, struct status *status)
 {
     struct tier_fetch *const fetch = download->fetch;
     struct commit_wait wait = {.fetch = fetch};
@@ -289,7 +289,7 @@ static bool store_it(struct download *download, struct status *status)
         return false;
     }
     /* Before it is in the log, where what brings the log into the bucket finds it. */
-    tier_known_add(fetch->config.known, &download->want->digest);
+    tier_known_add(fetch->config.known, &download->want->digest, since_s);
     wait.request =
         (struct commit_request){.record = record, .local = true, .ack = {.done = committed}};
     commit_submit(durability_commit(fetch->config.durability, lane), &wait.request);

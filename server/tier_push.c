@@ -48,10 +48,13 @@ static bool push_once(struct tier_pusher *pusher,
                       const struct digest *digest,
                       enum tier_look look,
                       enum tier_pushed *outcome,
+                      int64_t *since_s,
                       struct status *status);
+static bool is_young(struct tier_push *push, const struct bucket_object *object);
 static bool is_there(struct tier_pusher *pusher,
                      const char *key,
                      bool *there,
+                     int64_t *since_s,
                      struct status *status);
 static bool send_blob(struct tier_pusher *pusher,
                       const struct digest *digest,
@@ -214,12 +217,13 @@ static enum tier_pushed push_until_it_goes(struct tier_pusher *pusher,
 {
     for (unsigned tries = 0;; tries++) {
         enum tier_pushed outcome = TIER_PUSHED;
+        int64_t since_s = 0;
         struct status status = {0};
         if (is_stopping(pusher->push))
             return TIER_PUSH_STOPPED;
-        if (push_once(pusher, digest, look, &outcome, &status)) {
+        if (push_once(pusher, digest, look, &outcome, &since_s, &status)) {
             if (outcome == TIER_PUSHED)
-                tier_known_add(pusher->push->known, digest);
+                tier_known_add(pusher->push->known, digest, since_s);
             return outcome;
         }
         /* It may have got there after all. */
@@ -229,11 +233,12 @@ static enum tier_pushed push_until_it_goes(struct tier_pusher *pusher,
     }
 }
 
-/* False: it is to be tried again, for the reason given. */
+/* False: it is to be tried again, for the reason given. *since_s: of an object that was there; 0: it is new. */
 static bool push_once(struct tier_pusher *pusher,
                       const struct digest *digest,
                       enum tier_look look,
                       enum tier_pushed *outcome,
+                      int64_t *since_s,
                       struct status *status)
 {
     struct tier_push *const push = pusher->push;
@@ -245,7 +250,7 @@ static bool push_once(struct tier_pusher *pusher,
         *outcome = leave_out(push, digest, "it is not here any more");
         return true;
     }
-    if (look == TIER_LOOK_FIRST && !is_there(pusher, key, &there, status))
+    if (look == TIER_LOOK_FIRST && !is_there(pusher, key, &there, since_s, status))
         return false;
     if (there) {
         metrics_add(push->metrics, METRIC_TIER_PRESENT, 1);
@@ -277,13 +282,24 @@ static bool push_once(struct tier_pusher *pusher,
 static bool is_there(struct tier_pusher *pusher,
                      const char *key,
                      bool *there,
+                     int64_t *since_s,
                      struct status *status)
 {
     struct bucket_object object;
     if (!bucket_stat_many(pusher->push->bucket, &key, 1, 0, &object, status))
         return false;
-    *there = object.presence == BUCKET_PRESENT;
+    *there = object.presence == BUCKET_PRESENT && is_young(pusher->push, &object);
+    *since_s = *there ? object.modified_s : 0;
     return true;
+}
+
+/* What is there, and will be removed before long by the bucket's own rule, is sent again: that makes it new. */
+static bool is_young(struct tier_push *push, const struct bucket_object *object)
+{
+    if (tier_known_is_young(push->known, object->modified_s))
+        return true;
+    metrics_add(push->metrics, METRIC_TIER_REFRESHED, 1);
+    return false;
 }
 
 static bool send_blob(struct tier_pusher *pusher,
@@ -474,12 +490,13 @@ static enum tier_pushed look_for(struct tier_pusher *pusher,
         status.code == STATUS_CANCELLED)
         return TIER_PUSH_STOPPED;
     for (size_t i = 0; i < count; i++) {
-        if (objects[i].presence == BUCKET_PRESENT) {
-            tier_known_add(push->known, digests[i]);
+        const bool known = objects[i].presence != BUCKET_UNKNOWN;
+        if (objects[i].presence == BUCKET_PRESENT && is_young(push, &objects[i])) {
+            tier_known_add(push->known, digests[i], objects[i].modified_s);
             continue;
         }
-        const enum tier_pushed outcome = tier_push_blob(
-            pusher, digests[i], objects[i].presence == BUCKET_ABSENT ? TIER_SEND : TIER_LOOK_FIRST);
+        const enum tier_pushed outcome =
+            tier_push_blob(pusher, digests[i], known ? TIER_SEND : TIER_LOOK_FIRST);
         if (outcome != TIER_PUSHED)
             return outcome;
     }

@@ -29,6 +29,7 @@ static struct s3 *s3;
 static struct tier_queue *queue;
 static struct tier_known *known;
 static bool shared;
+static int64_t young_s;
 
 static void start(void)
 {
@@ -48,7 +49,7 @@ static void start(void)
                                      .clock = clock_real(),
                                      .metrics = &metrics};
     ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
-    ck_assert(tier_known_new(&known, &status));
+    ck_assert(tier_known_new(clock_real(), young_s, &known, &status));
     const struct tier_queue_config config = {.durability = real.durability,
                                              .bucket = s3_bucket(s3),
                                              .metrics = &metrics,
@@ -412,6 +413,48 @@ START_TEST(what_others_have_brought_is_not_sent_by_a_node_that_shares_the_bucket
 }
 END_TEST
 
+START_TEST(what_a_rule_would_soon_remove_is_sent_again_when_something_new_names_it)
+{
+    struct byte_builder result;
+    young_s = 30 * 86400;
+    shared = true;
+    /* 40 days ago, and 20. */
+    fake_s3_set_clock(fake, -40 * 86400);
+    static const char old_data[] = "sent long ago";
+    static const char young_data[] = "sent not so long ago";
+    struct digest files[2];
+    char keys[2][BUCKET_KEY_BYTES_MAX];
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string(old_data), &files[0]);
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string(young_data), &files[1]);
+    for (size_t i = 0; i < 2; i++)
+        layout_blob_key(prefix, &files[i], keys[i]);
+    fake_s3_store(fake, keys[0], bytes_of_string(old_data));
+    fake_s3_set_clock(fake, -20 * 86400);
+    fake_s3_store(fake, keys[1], bytes_of_string(young_data));
+    fake_s3_set_clock(fake, 0);
+    (void)real_store_put(&real, bytes_of_string(old_data));
+    (void)real_store_put(&real, bytes_of_string(young_data));
+    start();
+    WAIT_UNTIL(is_at_the_end());
+    ck_assert_int_eq(fake_s3_requests(fake, "PUT"), 1);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_TIER_REFRESHED), 1);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_TIER_PRESENT), 1);
+    /* An action result by a process that knows nothing of either, when both are old. */
+    stop();
+    fake_s3_set_clock(fake, -31 * 86400);
+    for (size_t i = 0; i < 2; i++)
+        fake_s3_store(fake, keys[i], bytes_of_string(i == 0 ? old_data : young_data));
+    fake_s3_set_clock(fake, 0);
+    const struct digest action = put_result(1, "", files, 2, &result);
+    start();
+    WAIT_UNTIL(is_at_the_end());
+    ck_assert(result_is_there(&action, "", message_bytes(&result)));
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_TIER_REFRESHED), 3);
+    ck_assert_int_eq(fake_s3_requests(fake, "PUT"), 1 + 2 + 1);
+    free(result.data);
+}
+END_TEST
+
 START_TEST(names_have_nothing_that_a_tool_could_read_another_way)
 {
     struct status status = {0};
@@ -457,6 +500,7 @@ int main(void)
     tcase_add_test(all, damaged_blob_is_left_out_and_forgotten);
     tcase_add_test(all, what_is_deleted_here_is_deleted_there_and_may_come_again);
     tcase_add_test(all, what_others_have_brought_is_not_sent_by_a_node_that_shares_the_bucket);
+    tcase_add_test(all, what_a_rule_would_soon_remove_is_sent_again_when_something_new_names_it);
     tcase_add_test(all, names_have_nothing_that_a_tool_could_read_another_way);
     suite_add_tcase(suite, all);
     return test_run(suite);
