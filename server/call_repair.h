@@ -20,7 +20,8 @@ struct call_repair {
     /* Of call_repair_start_action() and _find(), once it is over: as in repair.h, owned by the caller. NULL: nothing was said. */
     uint8_t *result;
     size_t result_length;
-    bool unavailable; /* once it is over: of some that are still not here the bucket could not tell */
+    bool
+        unavailable; /* once it is over: of some that are still not here the bucket could not tell */
 };
 
 /* May peers be asked for this call at all? */

@@ -47,7 +47,7 @@ struct repair_job {
     struct repair_peer *peer; /* that is being asked; in the repair's thread */
     struct tier_want at_tier; /* when no peer could help */
     struct event tier_event;
-    struct repair_job *next;  /* in its bucket, or in the queue; guarded by lock */
+    struct repair_job *next; /* in its bucket, or in the queue; guarded by lock */
     struct repair_job *next_queued;
     struct repair_wait *waits; /* guarded by lock */
 };
@@ -249,8 +249,7 @@ static bool start_locked(struct repair *repair,
 
 bool repair_can_ask(struct repair *repair)
 {
-    return repair != NULL &&
-           (repair->config.tier != NULL || atomic_load(&repair->peers_up) > 0);
+    return repair != NULL && (repair->config.tier != NULL || atomic_load(&repair->peers_up) > 0);
 }
 
 bool repair_start(struct repair *repair, const struct digest *digest, struct repair_wait *wait)
