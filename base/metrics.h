@@ -177,7 +177,7 @@
     X(CALLS_CUT_OFF, "varve_calls_cut_off_total", "", COUNTER,                                     \
       "RPCs that waited for their client for long and gave way to others.")                        \
     X(CALLS_SLOW, "varve_calls_slow_total", "", COUNTER,                                           \
-      "RPCs that took longer than --slow-call.")                                                   \
+      "RPCs and requests to the cache over HTTP that took longer than --slow-call.")               \
     X(BUDGET_USED, "varve_request_bytes_in_flight", "", GAUGE,                                     \
       "Bytes of requests held in memory.")                                                         \
     X(BUDGET_WAITING, "varve_calls_waiting_for_budget", "", GAUGE,                                 \

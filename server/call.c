@@ -947,6 +947,7 @@ static void note_if_slow(struct call *call, int64_t now_ns)
         .peer = peer != NULL ? peer : "unknown",
         .code = call->code,
         .duration_ns = now_ns - call->arrived_ns,
+        .has_parts = true,
         .received_bytes = call->received_bytes,
         .sent_bytes = call->sent_bytes,
     };

@@ -22,6 +22,8 @@
 #include "server/instance_metrics.h"
 #include "server/page_state.h"
 #include "server/rpc_metrics.h"
+#include "server/server.h"
+#include "server/slow_calls.h"
 
 enum {
     CONNECTIONS_MAX = 64,
@@ -493,6 +495,31 @@ static enum rpc_metrics_http series_method(const struct http_request *request)
                                                      : RPC_METRICS_HTTP_OTHER;
 }
 
+static void note_if_slow(const struct http_request *request, const struct instance_request *ended)
+{
+    struct slow_calls *const slow_calls = http_server(request)->slow_calls;
+    char instance[SLOW_CALL_INSTANCE_BYTES_MAX];
+    if (slow_calls == NULL || ended->duration_ns < slow_calls->threshold_ns)
+        return;
+    size_t length = request->instance.length < sizeof(instance) ? request->instance.length
+                                                                : sizeof(instance) - 1;
+    length = bytes_utf8_prefix(bytes_of(request->instance.data, length));
+    if (length > 0)
+        memcpy(instance, request->instance.data, length);
+    instance[length] = '\0';
+    const struct slow_call slow = {
+        .method = rpc_metrics_http_name(series_method(request)),
+        .instance = instance,
+        .user = access_caller_name(&request->caller),
+        .peer = request->peer,
+        .code = ended->code,
+        .duration_ns = ended->duration_ns,
+        .received_bytes = ended->received_bytes,
+        .sent_bytes = ended->sent_bytes,
+    };
+    slow_calls_note(slow_calls, &slow, clock_monotonic_ns(clock_real()));
+}
+
 /* In the series of its instance. */
 static void count_ended(struct http_request *request)
 {
@@ -507,6 +534,7 @@ static void count_ended(struct http_request *request)
                                            .received_bytes = request->received_bytes,
                                            .sent_bytes = request->sent_bytes};
     instance_metrics_ended(instances, request->series, method, &ended);
+    note_if_slow(request, &ended);
     if (request->method == HTTP_GET || request->method == HTTP_HEAD)
         instance_metrics_looked_up(instances, request->series, method, request->code == STATUS_OK,
                                    request->code == STATUS_NOT_FOUND);

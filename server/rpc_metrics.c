@@ -87,6 +87,12 @@ size_t rpc_metrics_http_method(const struct rpc_metrics *metrics, enum rpc_metri
     return metrics->count + method;
 }
 
+const char *rpc_metrics_http_name(enum rpc_metrics_http method)
+{
+    ASSERT((unsigned int)method < RPC_METRICS_HTTP_COUNT);
+    return http_names[method];
+}
+
 void rpc_metrics_free(struct rpc_metrics *metrics)
 {
     if (metrics == NULL)

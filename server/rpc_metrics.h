@@ -40,6 +40,7 @@ MUST_CHECK bool rpc_metrics_new(const struct method *const *methods,
                                 struct rpc_metrics **metrics,
                                 struct status *status);
 void rpc_metrics_free(struct rpc_metrics *metrics);
+const char *rpc_metrics_http_name(enum rpc_metrics_http method); /* "HTTP GET cas"; static */
 
 /* Any thread, as all of these. */
 void rpc_metrics_ended(struct rpc_metrics *metrics,

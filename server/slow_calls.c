@@ -2,6 +2,7 @@
 #include "server/slow_calls.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/log.h"
 
@@ -27,16 +28,20 @@ void slow_calls_note(struct slow_calls *calls, const struct slow_call *call, int
         atomic_fetch_add(&calls->left_out, 1);
         return;
     }
+    struct log_text method;
     struct log_text instance;
     struct log_text user;
     struct log_text peer;
+    char parts[128] = "";
+    if (call->has_parts)
+        snprintf(
+            parts, sizeof(parts), " client_ms=%" PRId64 " budget_ms=%" PRId64 " commit_ms=%" PRId64,
+            call->client_ns / NS_PER_MS, call->budget_ns / NS_PER_MS, call->commit_ns / NS_PER_MS);
     log_event(LOG_LEVEL_WARN, "slow_call",
-              "method=%s instance=%s code=%s duration_ms=%" PRId64 " client_ms=%" PRId64
-              " budget_ms=%" PRId64 " commit_ms=%" PRId64 " received_bytes=%" PRIu64
+              "method=%s instance=%s code=%s duration_ms=%" PRId64 "%s received_bytes=%" PRIu64
               " sent_bytes=%" PRIu64 " user=%s peer=%s left_out=%" PRIu64,
-              call->method, log_quote(&instance, call->instance), status_code_name(call->code),
-              call->duration_ns / NS_PER_MS, call->client_ns / NS_PER_MS,
-              call->budget_ns / NS_PER_MS, call->commit_ns / NS_PER_MS, call->received_bytes,
-              call->sent_bytes, log_quote(&user, call->user), log_quote(&peer, call->peer),
-              atomic_exchange(&calls->left_out, 0));
+              log_quote(&method, call->method), log_quote(&instance, call->instance),
+              status_code_name(call->code), call->duration_ns / NS_PER_MS, parts,
+              call->received_bytes, call->sent_bytes, log_quote(&user, call->user),
+              log_quote(&peer, call->peer), atomic_exchange(&calls->left_out, 0));
 }

@@ -21,11 +21,12 @@ struct slow_calls {
 
 /* Texts are borrowed for the call. */
 struct slow_call {
-    const char *method;   /* "/google.bytestream.ByteStream/Read" */
+    const char *method;   /* "/google.bytestream.ByteStream/Read", "HTTP GET cas" */
     const char *instance; /* cut, where it is long; "": the empty one, or none */
     const char *user, *peer;
     enum status_code code;
-    int64_t duration_ns; /* from arrival to the end of the answer; of that: */
+    int64_t duration_ns; /* from arrival to the end of the answer */
+    bool has_parts;      /* it is known what of that was: */
     int64_t client_ns;   /* the client was sending, or had not taken yet what was sent */
     int64_t budget_ns;   /* there was no memory for its next message */
     int64_t commit_ns;   /* group commit, and copies on other nodes where they are asked for */

@@ -159,7 +159,7 @@ START_TEST(a_slow_call_is_one_line_that_says_whose_and_what_it_was)
 {
     call_ok(&work);
     const char *const line = next_line();
-    ck_assert_msg(strstr(line, "level=warn event=slow_call method=/toy.Toys/Work "
+    ck_assert_msg(strstr(line, "level=warn event=slow_call method=\"/toy.Toys/Work\" "
                                "instance=\"main/\xc3\xa9\\\"x\" code=OK duration_ms=") != NULL,
                   "%s", line);
     ck_assert_int_ge(number_in(line, " duration_ms="), SLOW_MS);
@@ -189,7 +189,7 @@ START_TEST(the_line_says_where_the_time_went)
     ck_assert(rpc_half_close(&rpc));
     ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
     line = next_line();
-    ck_assert_ptr_nonnull(strstr(line, "method=/toy.Toys/Stream instance=\"\""));
+    ck_assert_ptr_nonnull(strstr(line, "method=\"/toy.Toys/Stream\" instance=\"\""));
     ck_assert_int_ge(number_in(line, " client_ms="), SLOW_MS);
     ck_assert_int_eq(number_in(line, " commit_ms="), 0);
 }
@@ -221,7 +221,7 @@ START_TEST(a_call_that_waits_for_memory_is_told_so)
         ck_assert_int_eq(rpc_end(&holding[i]), GRPC_STATUS_OK);
     int told = 0;
     for (const char *line; (line = next_line())[0] != '\0';) {
-        const bool waited = strstr(line, "method=/toy.Toys/Quick") != NULL;
+        const bool waited = strstr(line, "method=\"/toy.Toys/Quick\"") != NULL;
         const int budget_ms = number_in(line, " budget_ms=");
         ck_assert(waited ? budget_ms >= LIMIT_MS : budget_ms == 0);
         ck_assert_int_le(budget_ms + number_in(line, " client_ms="),
@@ -249,7 +249,7 @@ START_TEST(quick_calls_and_those_that_are_meant_to_wait_are_not_told_of)
     ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_CALLS_SLOW), 0);
     call_ok(&quick);
     const char *const line = next_line();
-    ck_assert_msg(strstr(line, "method=/toy.Toys/Quick") != NULL, "line: %s", line);
+    ck_assert_msg(strstr(line, "method=\"/toy.Toys/Quick\"") != NULL, "line: %s", line);
 }
 END_TEST
 

@@ -3,7 +3,7 @@
 #
 # What an administrator does, with two nodes that follow each other: what is deleted on one goes on the other, too, and stays away over
 # a restart of both; explain says on each why; results name who wrote them, on the node that copied them as well; a node that is drained
-# is out of service and goes on; logs as JSON are JSON.
+# is out of service and goes on; logs as JSON are JSON, and name requests that were slow.
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/nodes.bash"
@@ -13,7 +13,7 @@ relay a b
 relay b a
 follow a b
 follow b a
-flags a --log-format json
+flags a --log-format json --slow-call 300ms
 check "a node starts" start a
 check "and another" start b
 
@@ -104,10 +104,15 @@ same "nothing is there" 3 "$(status_of at a admin who "$(result 99)")"
 same "wrong use" 2 "$(status_of at a admin forget)"
 same "wrong time" 2 "$(status_of at a admin forget --action-results --instances main --before noon)"
 same "wrong command" 2 "$(status_of at a admin forgive)"
+(sleep 0.5 && printf '') | http a -T - -o /dev/null "main/slow/ac/$(result 1)"
 check "a stops with status 0" stop a
 check "b stops with status 0" stop b
 check "every line of a's log is a JSON object" python3 -c '
 import json, sys
 events = [json.loads(line)["event"] for line in open(sys.argv[1])]
 assert {"ready", "forgotten_by_order", "drained", "undrained", "stopped"} <= set(events), events' "$WORK/a.log"
+check "and tells of the request that was slow" python3 -c '
+import json, sys
+slow = [line for line in map(json.loads, open(sys.argv[1])) if line["event"] == "slow_call"]
+assert any((line["method"], line["instance"]) == ("HTTP PUT ac", "main/slow") and line["duration_ms"] >= 300 for line in slow), slow' "$WORK/a.log"
 finish_nodes
