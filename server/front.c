@@ -22,6 +22,8 @@
  */
 enum { REQUESTS_PER_METHOD = 8, ADDRESS_BYTES_MAX = 4096 + 64 };
 
+enum { PING_STRIKES_MAX = 2000 };
+
 /* With nothing to do a poller comes back so often, which shows that it can. */
 enum { POLL_MS_MAX = 5000 };
 
@@ -159,9 +161,9 @@ static void fill_channel_args(struct channel_args *args,
     add_integer(args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
     /*
      * Clients ping every 30 s while idle, and in bunches after a stall; by default that closes
-     * their connection.
+     * their connection. Thousands that come early are a flood.
      */
-    add_integer(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    add_integer(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES_MAX);
     add_integer(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
     add_integer(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     add_integer(args, GRPC_ARG_KEEPALIVE_TIME_MS, config->keepalive_ns / NS_PER_MS);

@@ -14,7 +14,8 @@ enum {
     REQUEST_BYTES = 12 << 20,
     REMEMBERED_BYTES = 12 << 20,
     MAX_CALLS = 32,
-    MEMORY_BYTES = 32 << 20, /* for two requests, or what two calls remember */
+    MEMORY_BYTES = 32 << 20,      /* for two requests, or what two calls remember */
+    GRPC_MEMORY_BYTES = 64 << 20, /* for eight answers that nobody takes */
 };
 
 static struct front_rig rig;
@@ -123,7 +124,8 @@ static const struct method *const methods[] = {&much,    &walk,  &much_at_once,
 static void start(void)
 {
     static const struct front_rig_limits limits = {.max_calls = MAX_CALLS,
-                                                   .request_memory_bytes = MEMORY_BYTES};
+                                                   .request_memory_bytes = MEMORY_BYTES,
+                                                   .grpc_memory_bytes = GRPC_MEMORY_BYTES};
     front_rig_start(&rig, methods, ARRAY_LENGTH(methods), &limits);
 }
 
@@ -211,6 +213,30 @@ START_TEST(a_call_that_remembers_much_gives_way_when_others_that_do_find_no_memo
         rpc_cancel(&walks[i]);
         ck_assert_int_eq(rpc_end(&walks[i]), GRPC_STATUS_CANCELLED);
     }
+}
+END_TEST
+
+START_TEST(answers_that_nobody_takes_hold_no_more_than_the_memory_for_them)
+{
+    enum { CALLS = 12, HELD = GRPC_MEMORY_BYTES / SENT_BYTES };
+    struct rpc calls[CALLS];
+    int cut_off = 0;
+    for (int i = 0; i < CALLS; i++) {
+        rpc_begin(&calls[i], &rig.client, "/t/Much");
+        ck_assert(rpc_send(&calls[i], bytes_of("x", 1)));
+        sends_wanted = i + 1;
+        ck_assert(comes_true(as_many_were_sent_as_wanted));
+    }
+    usleep(100000);
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_CALLS_CUT_OFF), CALLS - HELD);
+    for (int i = 0; i < CALLS; i++) {
+        rpc_cancel(&calls[i]);
+        const grpc_status_code code = rpc_end(&calls[i]);
+        cut_off += code == GRPC_STATUS_UNAVAILABLE;
+        ck_assert(code == GRPC_STATUS_UNAVAILABLE || code == GRPC_STATUS_CANCELLED);
+        ck_assert(i < CALLS - HELD || code == GRPC_STATUS_CANCELLED); /* who waited longest went */
+    }
+    ck_assert_int_le(cut_off, CALLS - HELD);
 }
 END_TEST
 
@@ -305,6 +331,7 @@ int main(void)
     tcase_add_test(tests, a_stream_whose_client_does_not_read_holds_no_request);
     tcase_add_test(tests, an_answer_whose_client_does_not_read_holds_no_state_of_its_call);
     tcase_add_test(tests, a_call_that_remembers_much_gives_way_when_others_that_do_find_no_memory);
+    tcase_add_test(tests, answers_that_nobody_takes_hold_no_more_than_the_memory_for_them);
     tcase_add_test(tests, calls_that_wait_for_their_client_give_way_when_calls_are_used_up);
     tcase_add_test(tests, calls_that_wait_for_their_client_are_left_alone_while_there_is_room);
     tcase_add_test(tests, a_poller_that_does_not_come_back_is_stood_in_for);

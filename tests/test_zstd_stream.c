@@ -221,12 +221,62 @@ START_TEST(zstd_stream_survives_damage_anywhere)
 }
 END_TEST
 
+/* A frame may ask for a window of 128 MiB with a few bytes. */
+static size_t wide_frame_put(uint8_t *to)
+{
+    static const uint8_t frame[] = {0x28,
+                                    0xb5,
+                                    0x2f,
+                                    0xfd, /* magic */
+                                    0,    /* nothing but a window: */
+                                    (27 - 10) << 3,
+                                    2,
+                                    0,
+                                    16,
+                                    'z'}; /* a block that is not the last: 'z', 128 KiB times */
+    memcpy(to, frame, sizeof(frame));
+    return sizeof(frame);
+}
+
+START_TEST(zstd_stream_decoders_share_one_budget_and_who_is_over_it_gives_all_back)
+{
+    enum { DECODERS = 3 };
+    struct zstd_decoder *decoders[DECODERS];
+    struct zstd_decoder *more;
+    struct status status = {0};
+    const size_t length = wide_frame_put(frames);
+    budget.limit_bytes = DECODERS * 130 * MIB;
+    for (int i = 0; i < DECODERS; i++) {
+        ck_assert(zstd_decoder_new(&budget, GIB, &decoders[i], &status));
+        decoded_bytes = 0;
+        ck_assert_msg(feed(decoders[i], bytes_of(frames, length), &status), "%s", status.message);
+        ck_assert_uint_eq(decoded_bytes, 128 * KIB);
+    }
+    ck_assert(zstd_budget_is_scarce(&budget));
+    const size_t held_bytes = budget.used_bytes;
+    ck_assert_uint_gt(held_bytes, DECODERS * 128 * MIB);
+    ck_assert(zstd_decoder_new(&budget, GIB, &more, &status)); /* little, until it sees the frame */
+    ck_assert(!feed(more, bytes_of(frames, length), &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    zstd_decoder_free(more);
+    ck_assert_uint_eq(budget.used_bytes, held_bytes);
+    zstd_decoder_free(decoders[0]);
+    ck_assert(!zstd_budget_is_scarce(&budget));
+    ck_assert(zstd_decoder_new(&budget, GIB, &decoders[0], &status));
+    decoded_bytes = 0;
+    ck_assert(feed(decoders[0], bytes_of(frames, length), &status));
+    for (int i = 0; i < DECODERS; i++)
+        zstd_decoder_free(decoders[i]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("zstd_stream");
     TCase *tcase = tcase_create("zstd_stream");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, zstd_stream_decoders_share_one_budget_and_who_is_over_it_gives_all_back);
     tcase_add_test(tcase, zstd_stream_decodes_what_was_encoded_however_it_is_cut);
     tcase_add_test(tcase, zstd_stream_takes_several_frames_and_frames_of_nothing);
     tcase_add_test(tcase, zstd_stream_refuses_a_frame_cut_short_at_every_length);

@@ -34,6 +34,8 @@ void front_rig_start(struct front_rig *rig,
     const uint64_t memory = limits != NULL && limits->request_memory_bytes > 0
                                 ? limits->request_memory_bytes
                                 : 256 * MIB;
+    const uint64_t grpc_memory =
+        limits != NULL && limits->grpc_memory_bytes > 0 ? limits->grpc_memory_bytes : GIB;
     struct server *const server = &rig->server;
     server->config = &rig->config;
     server->clock = clock_real();
@@ -56,7 +58,7 @@ void front_rig_start(struct front_rig *rig,
                                         .listen = listen,
                                         .listen_count = 1,
                                         .remembered_bytes_max = memory,
-                                        .grpc_memory_bytes = GIB,
+                                        .grpc_memory_bytes = grpc_memory,
                                         .max_calls = max_calls,
                                         .max_streams = 2048,
                                         .keepalive_ns = 300 * NS_PER_S};

@@ -29,6 +29,7 @@ struct front_rig {
 struct front_rig_limits {
     uint64_t request_memory_bytes; /* 0: 256 MiB */
     uint64_t max_calls;            /* 0: 4096 */
+    uint64_t grpc_memory_bytes;    /* 0: 1 GiB */
     int64_t slow_call_ns;          /* 0: none is logged */
 };
 
