@@ -58,6 +58,9 @@ static int64_t pread_cached(struct io *io, int fd, void *buffer, size_t length, 
     int64_t result = -EAGAIN;
     if (length <= cached.left_bytes && io->ops->pread_cached != NULL)
         result = io->ops->pread_cached(io, fd, buffer, length, offset);
+    /* Linux 5.9 and 5.10 say so of what is not in memory, too: whoever believed it would take a record for cut off, and forget it. */
+    if (result == 0)
+        result = -EAGAIN;
     if (result > 0)
         cached.left_bytes -= (uint64_t)result;
     cached.refused |= result < 0 && result != -EINTR;

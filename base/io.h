@@ -36,7 +36,7 @@ struct io_ops {
     int (*open)(struct io *io, const char *path, enum io_open_mode mode); /* the descriptor */
     int (*close)(struct io *io, int fd);
     int64_t (*pread)(struct io *io, int fd, void *buffer, size_t length, uint64_t offset);
-    /* What is in memory, or -EAGAIN; NULL: that is never known. */
+    /* What is in memory, or -EAGAIN, or 0 which may mean either that or the end of the file; NULL: that is never known. */
     int64_t (*pread_cached)(struct io *io, int fd, void *buffer, size_t length, uint64_t offset);
     int64_t (*pwritev)(struct io *io, int fd, const struct iovec *parts, int n, uint64_t offset);
     int (*sync)(struct io *io, int fd);                      /* fdatasync */
