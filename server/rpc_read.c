@@ -453,10 +453,12 @@ static void send_slice(struct call *call,
     grpc_slice slices[] = {grpc_slice_from_copied_buffer((const char *)head, head_bytes), data};
     read->position += blob_bytes;
     read->sent = true;
-    if (read->position == read->end)
-        call_reply(call, slices, ARRAY_LENGTH(slices));
-    else
+    if (read->position < read->end) {
         call_send(call, slices, ARRAY_LENGTH(slices));
+        return;
+    }
+    call_count_lookups(call, 1, 0);
+    call_reply(call, slices, ARRAY_LENGTH(slices));
 }
 
 static void on_free(struct call *call, void *state)

@@ -12,6 +12,7 @@
 
 #include "proto/resource_name.h"
 #include "proto/wire.h"
+#include "server/instance_metrics.h"
 #include "server/methods.h"
 #include "server/uploads.h"
 #include "tests/support/front_rig.h"
@@ -839,6 +840,25 @@ START_TEST(byte_stream_reads_any_range)
 }
 END_TEST
 
+START_TEST(byte_stream_counts_each_read_as_a_hit_or_a_miss_of_its_instance)
+{
+    struct instance_report report;
+    struct read_back read;
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        struct blob blob = make_blob(i, sizes[i]);
+        ck_assert_int_eq(read_range(blob.read_name, 0, 0, &read), GRPC_STATUS_NOT_FOUND);
+        write_ok(&blob);
+        expect_range(&blob, 0, 0, blob.size);
+        expect_range(&blob, blob.size, 0, 0);
+        free(blob.data);
+    }
+    ck_assert_uint_eq(
+        instance_metrics_report(rpc_metrics_instances(rig.server.rpc_metrics), &report, 1), 1);
+    ck_assert_uint_eq(report.blob_hits, 2 * ARRAY_LENGTH(sizes));
+    ck_assert_uint_eq(report.blob_misses, ARRAY_LENGTH(sizes));
+}
+END_TEST
+
 START_TEST(byte_stream_forgets_a_damaged_blob_before_its_first_byte)
 {
     for (size_t i = 1; i < ARRAY_LENGTH(sizes); i++) {
@@ -970,6 +990,7 @@ int main(void)
     tcase_add_test(tcase, byte_stream_refuses_zstd_that_decodes_to_another_size);
     tcase_add_test(tcase, byte_stream_gives_zstd_from_any_offset_of_the_plain_blob);
     tcase_add_test(tcase, byte_stream_reads_any_range);
+    tcase_add_test(tcase, byte_stream_counts_each_read_as_a_hit_or_a_miss_of_its_instance);
     tcase_add_test(tcase, byte_stream_forgets_a_damaged_blob_before_its_first_byte);
     tcase_add_test(tcase, byte_stream_breaks_off_before_a_damaged_chunk_and_forgets_the_blob);
     tcase_add_test(tcase, byte_stream_serves_others_beside_readers_that_stall);
@@ -981,6 +1002,7 @@ int main(void)
     tcase_set_timeout(disk, 180);
     tcase_add_test(disk, byte_stream_stores_blobs_of_any_size);
     tcase_add_test(disk, byte_stream_reads_any_range);
+    tcase_add_test(disk, byte_stream_counts_each_read_as_a_hit_or_a_miss_of_its_instance);
     tcase_add_test(disk, byte_stream_forgets_a_damaged_blob_before_its_first_byte);
     suite_add_tcase(suite, disk);
     return test_run(suite);
