@@ -338,6 +338,9 @@ static bool forget_one(struct state *state, struct entry *entry)
                             .kind = entry->kind,
                             .reason = FORGET_PURGED,
                             .ack = &entry->ack};
+    /* Other nodes keep what was written later than the order: a node whose clock is ahead may have written it. */
+    if (entry->message.written_unix_ns >= clock_wall_ns(server->clock))
+        forget.wall_ns = entry->message.written_unix_ns + 1;
     for (int tries = 0; tries < (named ? TRIES_MAX : 1); tries++) {
         if (forget_entry(server->store, durability_commit(server->durability, LANE_SMALL), &forget))
             return true;

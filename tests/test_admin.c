@@ -8,13 +8,16 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/limits.h"
 #include "grpc/health/v1/health.pb-c.h"
 #include "server/server.h"
+#include "store/action_record.h"
 #include "tests/support/messages.h"
 #include "tests/support/prng.h"
 #include "tests/support/reapi_names.h"
@@ -515,6 +518,69 @@ START_TEST(results_are_found_by_who_wrote_them_and_when)
 }
 END_TEST
 
+/* Written by a node whose clock is an hour ahead, and copied here. */
+struct copied {
+    struct commit_request request;
+    struct record record;
+    struct bytes parts[4];
+    uint8_t fixed[ACTION_RECORD_FIXED_BYTES];
+    _Atomic bool done;
+};
+
+static void copied_done(struct ack *ack, const struct status *result)
+{
+    ck_assert_int_eq(result->code, STATUS_OK);
+    atomic_store(&CONTAINER_OF(ack, struct copied, request.ack)->done, true);
+}
+
+static int64_t copy_result_of_the_future(const struct digest *action)
+{
+    static struct copied copied;
+    const struct action_record fields = {.written_wall_ns =
+                                             clock_wall_ns(clock_real()) + 3600 * NS_PER_S,
+                                         .node_uid = 77,
+                                         .instance = bytes_of_string("main"),
+                                         .writer = bytes_of_string("bazel user:far 10.0.0.7"),
+                                         .result = bytes_of(NULL, 0)};
+    action_record_fixed_put(copied.fixed, &fields);
+    copied.parts[0] = bytes_of(copied.fixed, sizeof(copied.fixed));
+    copied.parts[1] = fields.instance;
+    copied.parts[2] = fields.writer;
+    copied.parts[3] = fields.result;
+    const struct bytes_list payload = {.parts = copied.parts, .count = ARRAY_LENGTH(copied.parts)};
+    copied.record = (struct record){.kind = RECORD_ACTION,
+                                    .digest = *action,
+                                    .payload = payload,
+                                    .payload_bytes = bytes_list_length(payload),
+                                    .payload_crc32c = crc32c_list(0, payload)};
+    copied.request = (struct commit_request){
+        .record = &copied.record, .instance = fields.instance, .ack = {.done = copied_done}};
+    commit_submit(durability_commit(server->durability, LANE_SMALL), &copied.request);
+    WAIT_UNTIL(atomic_load(&copied.done));
+    return fields.written_wall_ns;
+}
+
+START_TEST(an_order_reaches_what_a_node_has_written_whose_clock_is_ahead)
+{
+    const struct digest action = digest_of_nothing(1);
+    const int64_t written = copy_result_of_the_future(&action);
+    ck_assert(has_result("main", &action));
+    ck_assert_uint_eq(
+        forget_results(CARRY_OUT, &(struct filter){.instances = "*", .writer = "user:far"}, 0), 1);
+    struct arena arena;
+    struct feed_batch batch;
+    struct status status = {0};
+    const struct feed_query query = {
+        .lane = LANE_SMALL, .records_max = 10, .bytes_max = MIB, .kinds = FEED_KIND(RECORD_FORGET)};
+    arena_init(&arena, MIB);
+    ck_assert(feed_read(durability_feed(server->durability), &query, &arena, &batch, &status));
+    ck_assert_uint_eq(batch.count, 1);
+    ck_assert_int_gt(batch.entries[0].wall_ns, written);
+    ck_assert_uint_eq(batch.entries[0].origin_uid, server->store->node_uid);
+    arena_destroy(&arena);
+}
+END_TEST
+
 START_TEST(requests_that_mean_nothing_are_refused)
 {
     struct byte_builder response;
@@ -857,6 +923,7 @@ int main(void)
     tcase_add_test(tests, a_result_is_forgotten_in_its_instance_alone);
     tcase_add_test(tests, results_are_found_by_instance_and_all_below_it);
     tcase_add_test(tests, results_are_found_by_who_wrote_them_and_when);
+    tcase_add_test(tests, an_order_reaches_what_a_node_has_written_whose_clock_is_ahead);
     tcase_add_test(tests, requests_that_mean_nothing_are_refused);
     tcase_add_test(tests, explain_says_why_a_blob_is_not_here);
     tcase_add_test(tests, explain_does_not_tell_what_was_evicted_from_what_never_came);
