@@ -265,6 +265,10 @@
       "Blobs and action results that were asked of the bucket, by outcome.")                       \
     X(TIER_READS_FAILED, "varve_tier_reads_total", "result=\"failed\"", COUNTER,                   \
       "Blobs and action results that were asked of the bucket, by outcome.")                       \
+    X(TIER_FINDS_PRESENT, "varve_tier_finds_total", "result=\"present\"", COUNTER,                 \
+      "Blobs that FindMissingBlobs did not find here and looked for in the bucket.")               \
+    X(TIER_FINDS_MISSING, "varve_tier_finds_total", "result=\"missing\"", COUNTER,                 \
+      "Blobs that FindMissingBlobs did not find here and looked for in the bucket.")               \
     X(TIER_MISMATCHES, "varve_tier_mismatches_total", "", COUNTER,                                 \
       "Objects of the bucket that were not what their names say; none was given out.")             \
     X(TIER_BLOBS, "varve_tier_uploaded_total", "kind=\"blob\"", COUNTER,                           \

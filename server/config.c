@@ -485,6 +485,14 @@ static const struct option options[] = {
      .choices = "on|off",
      .help = "on: what is asked for and neither here nor at a peer is fetched from the bucket. "
              "Needs --read-repair on."},
+    {.name = "tier-find",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(tier_find),
+     .default_value = "off",
+     .choices = "on|off",
+     .help = "on: what the bucket has is not missing in FindMissingBlobs. A request for each blob "
+             "that is new, for at most 0.5 s a call. Needs --tier-reads on."},
     {.name = "tier-expiry",
      .operand = "DURATION",
      .type = OPTION_DURATION,
@@ -666,6 +674,7 @@ void config_free(struct config *config)
     free(config->tier_ca);
     free(config->tier_credentials);
     free(config->tier_reads);
+    free(config->tier_find);
     free(config);
 }
 

@@ -119,9 +119,9 @@ static void ask_tier(struct repair_job *job);
 static void tier_has_answered(struct tier_want *want);
 static void take_from_tier(struct event *event);
 static void finish(struct repair_job *job, bool found, bool unavailable);
-static void ask_tier_for_result(struct repair_question *job);
+static void ask_tier_question(struct repair_question *job);
 static void tier_has_answered_question(struct tier_want *want);
-static void take_result_from_tier(struct event *event);
+static void take_answer_from_tier(struct event *event);
 static void begin_question(struct event *event);
 static void ask_next_for_question(struct repair_question *job);
 static void question_answered(void *argument, const struct status *status, grpc_byte_buffer *reply);
@@ -552,8 +552,10 @@ static void ask_next_for_question(struct repair_question *job)
     do
         job->peer = next_peer(repair, job->peer);
     while (job->peer != NULL && !is_asked(job, job->peer));
-    if (job->peer == NULL && !finds && repair->config.tier != NULL && !repair->stopping) {
-        ask_tier_for_result(job);
+    const bool tier = repair->config.tier != NULL && !repair->stopping &&
+                      (!finds || (repair->config.tier_finds && !job->ask_all && job->count > 0));
+    if (job->peer == NULL && tier) {
+        ask_tier_question(job);
         return;
     }
     if (job->peer == NULL || repair->stopping || (finds && job->count == 0)) {
@@ -574,11 +576,13 @@ static void ask_next_for_question(struct repair_question *job)
         finish_question(job, NULL, 0);
 }
 
-static void ask_tier_for_result(struct repair_question *job)
+static void ask_tier_question(struct repair_question *job)
 {
-    job->tier_event.run = take_result_from_tier;
+    job->tier_event.run = take_answer_from_tier;
     job->at_tier = (struct tier_want){.digest = job->action,
-                                      .action = true,
+                                      .action = job->digests == NULL,
+                                      .digests = job->digests,
+                                      .count = job->count,
                                       .instance = bytes_of_string(job->instance),
                                       .done = tier_has_answered_question};
     tier_fetch_ask(job->repair->config.tier, &job->at_tier);
@@ -590,10 +594,12 @@ static void tier_has_answered_question(struct tier_want *want)
     event_loop_post(&job->repair->loop, &job->tier_event);
 }
 
-static void take_result_from_tier(struct event *event)
+static void take_answer_from_tier(struct event *event)
 {
     struct repair_question *const job = CONTAINER_OF(event, struct repair_question, tier_event);
     struct repair *const repair = job->repair;
+    if (job->digests != NULL)
+        job->count = job->at_tier.count;
     finish_question(job, job->at_tier.result, job->at_tier.result_bytes);
     reap_soon(repair);
 }

@@ -37,6 +37,7 @@ struct repair_config {
     bool (*is_behind)(void *argument, const char *address);
     void *argument;
     struct tier_fetch *tier; /* asked when no peer could help; NULL: there is no bucket */
+    bool tier_finds;         /* also which blobs it has */
 };
 
 MUST_CHECK bool repair_new(const struct repair_config *config,
@@ -91,7 +92,7 @@ MUST_CHECK bool repair_start_action(struct repair *repair,
 /*
  * Which of these blobs, of one digest function, they do not have: an array of struct digest in the order of the question. Those
  * peers alone are asked that this node is behind, or, with ask_all, all. What a peer says to have is durable there; it is not
- * fetched.
+ * fetched. The bucket is asked for the rest, if it is to be (tier_finds), but not with ask_all: what it has is on no node's disk.
  */
 MUST_CHECK bool repair_start_find(struct repair *repair,
                                   const struct digest *digests,

@@ -5,7 +5,8 @@
  * answer could not name it in a way the client would match.
  *
  * While this node has not come to the end of a peer's log, what is not here is asked of that peer first, a page of digests a call:
- * what it has is not missing, but on its way, and is read through this node meanwhile (server/repair.h).
+ * what it has is not missing, but on its way, and is read through this node meanwhile (server/repair.h). With --tier-find the bucket is
+ * asked, too.
  */
 #include <stdlib.h>
 
@@ -15,6 +16,7 @@
 #include "server/methods.h"
 #include "server/peers.h"
 #include "server/server.h"
+#include "server/tier.h"
 #include "store/store.h"
 
 enum { BLOCK_DIGESTS = 256 };
@@ -124,7 +126,8 @@ static bool ask_peers(struct call *call, struct find *find)
     while (find->asked_end < total && find->present[find->asked_end])
         find->asked_end++;
     if (find->asked_end == total || !call_repair_is_possible(call) ||
-        (!find->uncopied && server->peers != NULL && !peers_are_behind(server->peers, NULL)))
+        (!find->uncopied && !tier_finds(server->tier) && server->peers != NULL &&
+         !peers_are_behind(server->peers, NULL)))
         return false;
     const size_t left = total - find->asked_end;
     const size_t most = left < FIND_MISSING_PAGE_MAX ? left : FIND_MISSING_PAGE_MAX;

@@ -371,7 +371,8 @@ static bool follow_peers(struct server *server, struct status *status)
                                          .identity = &identity,
                                          .is_behind = is_behind,
                                          .argument = server,
-                                         .tier = tier_reader(server->tier)};
+                                         .tier = tier_reader(server->tier),
+                                         .tier_finds = tier_finds(server->tier)};
     if (strcmp(config->read_repair, "on") == 0 && !repair_new(&repair, &server->repair, status))
         return false;
     const struct peers_config peers = {.durability = server->durability,

@@ -19,6 +19,7 @@ struct tier {
     struct tier_known *known;
     struct tier_queue *queue;
     struct tier_fetch *reader; /* NULL: what is there is not read */
+    bool finds;
 };
 
 static bool open_bucket(const struct config *config,
@@ -53,6 +54,7 @@ bool tier_start(const struct config *config,
                                              .known = tier->known,
                                              .prefix = config->tier_prefix,
                                              .downloads = (size_t)config->tier_downloads};
+    tier->finds = strcmp(config->tier_reads, "on") == 0 && strcmp(config->tier_find, "on") == 0;
     if (strcmp(config->tier_reads, "on") == 0 && !tier_fetch_start(&reader, &tier->reader, status))
         goto fail;
     const struct tier_queue_config queue = {.durability = durability,
@@ -122,6 +124,11 @@ static uint64_t place_of(const struct config *config)
 struct tier_fetch *tier_reader(struct tier *tier)
 {
     return tier != NULL ? tier->reader : NULL;
+}
+
+bool tier_finds(const struct tier *tier)
+{
+    return tier != NULL && tier->finds;
 }
 
 void tier_end_requests(struct tier *tier)

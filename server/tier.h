@@ -22,6 +22,8 @@ MUST_CHECK bool tier_start(const struct config *config,
                            struct status *status);
 /* Who gets from it what is asked for; NULL: there is no bucket, or --tier-reads is off. tier may be NULL. */
 struct tier_fetch *tier_reader(struct tier *tier);
+/* Is it asked which blobs it has, as --tier-find says? tier may be NULL. */
+bool tier_finds(const struct tier *tier);
 /* Nothing is got any more, and nothing new is sent. Before whoever asks the reader ends. NULL is fine. */
 void tier_end_requests(struct tier *tier);
 /* Waits for no request. What is not in the bucket yet goes on after the next start. NULL is fine. */

@@ -12,6 +12,8 @@
 #include "store/find.h"
 #include "tier/layout.h"
 
+enum { FIND_AT_A_TIME = 256 };
+
 /* A download may take so long, and a second more for each MiB. */
 static const int64_t patience_ns = 20 * NS_PER_S;
 
@@ -66,6 +68,7 @@ static bool store_it(struct download *download, int64_t since_s, struct status *
 static void committed(struct ack *ack, const struct status *result);
 static enum tier_fetched get_result(struct tier_fetch *fetch, struct tier_want *want);
 static bool gather(void *argument, struct bytes bytes, struct status *status);
+static enum tier_fetched find(struct tier_fetch *fetch, struct tier_want *want);
 static enum tier_fetched lied(struct tier_fetch *fetch,
                               const struct tier_want *want,
                               const char *key);
@@ -168,14 +171,17 @@ static void run(void *argument)
         lock_release(&fetch->lock);
         if (want == NULL)
             return;
-        if (!stopping && want->action)
+        if (!stopping && want->digests != NULL)
+            want->outcome = find(fetch, want);
+        else if (!stopping && want->action)
             want->outcome = get_result(fetch, want);
         else if (!stopping)
             get_blob(fetch, want);
         static const enum metric counted[] = {[TIER_FETCHED] = METRIC_TIER_READS_FOUND,
                                               [TIER_NOT_THERE] = METRIC_TIER_READS_ABSENT,
                                               [TIER_UNAVAILABLE] = METRIC_TIER_READS_FAILED};
-        metrics_add(fetch->config.metrics, counted[want->outcome], 1);
+        if (want->digests == NULL)
+            metrics_add(fetch->config.metrics, counted[want->outcome], 1);
         want->done(want);
     }
 }
@@ -358,6 +364,73 @@ static bool gather(void *argument, struct bytes bytes, struct status *status)
     gathered->data = longer;
     gathered->length += bytes.length;
     return true;
+}
+
+/* ---- which are there */
+
+/* Looks at those that are not known, from `begin` on, a block of them; leaves the missing ones at *missing. */
+static bool find_some(struct tier_fetch *fetch,
+                      struct tier_want *want,
+                      size_t begin,
+                      size_t count,
+                      int64_t deadline_ns,
+                      char (*texts)[BUCKET_KEY_BYTES_MAX],
+                      size_t *missing)
+{
+    const char *keys[FIND_AT_A_TIME];
+    size_t asked[FIND_AT_A_TIME];
+    struct bucket_object objects[FIND_AT_A_TIME];
+    bool there[FIND_AT_A_TIME];
+    size_t asked_count = 0;
+    struct status status = {0};
+    for (size_t i = 0; i < count; i++) {
+        there[i] = tier_known_has(fetch->config.known, &want->digests[begin + i]);
+        if (there[i])
+            continue;
+        layout_blob_key(fetch->config.prefix, &want->digests[begin + i], texts[asked_count]);
+        keys[asked_count] = texts[asked_count];
+        asked[asked_count++] = i;
+    }
+    /* What is not known in time counts as missing: then it is sent again. */
+    const bool in_time =
+        asked_count == 0 ||
+        bucket_stat_many(fetch->config.bucket, keys, asked_count, deadline_ns, objects, &status);
+    for (size_t i = 0; i < asked_count; i++) {
+        if (objects[i].presence != BUCKET_PRESENT ||
+            !tier_known_is_young(fetch->config.known, objects[i].modified_s))
+            continue;
+        there[asked[i]] = true;
+        tier_known_add(fetch->config.known, &want->digests[begin + asked[i]],
+                       objects[i].modified_s);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!there[i])
+            want->digests[(*missing)++] = want->digests[begin + i];
+    }
+    return in_time;
+}
+
+static enum tier_fetched find(struct tier_fetch *fetch, struct tier_want *want)
+{
+    const int64_t deadline_ns = clock_monotonic_ns(fetch->store->clock) + TIER_FIND_NS;
+    const size_t total = want->count;
+    char(*const texts)[BUCKET_KEY_BYTES_MAX] = malloc(FIND_AT_A_TIME * sizeof(texts[0]));
+    if (texts == NULL)
+        return TIER_UNAVAILABLE;
+    size_t missing = 0;
+    size_t begin = 0;
+    for (bool in_time = true; in_time && begin < total;) {
+        const size_t count = total - begin < FIND_AT_A_TIME ? total - begin : FIND_AT_A_TIME;
+        in_time = find_some(fetch, want, begin, count, deadline_ns, texts, &missing);
+        begin += count;
+    }
+    for (; begin < total; begin++)
+        want->digests[missing++] = want->digests[begin];
+    want->count = missing;
+    metrics_add(fetch->config.metrics, METRIC_TIER_FINDS_PRESENT, (int64_t)(total - missing));
+    metrics_add(fetch->config.metrics, METRIC_TIER_FINDS_MISSING, (int64_t)missing);
+    free(texts);
+    return TIER_FETCHED;
 }
 
 /* Whoever asks again is told the same; a person has to look at that object. */

@@ -18,6 +18,8 @@ struct tier_fetch;
 
 enum { TIER_DOWNLOADS_MIN = 1, TIER_DOWNLOADS_MAX = 256 };
 
+#define TIER_FIND_NS (500 * NS_PER_MS)
+
 enum tier_fetched {
     TIER_FETCHED,   /* a blob: it is here, durable and visible; an action result: it is in result */
     TIER_NOT_THERE, /* the bucket says so, or what it has is not what it should be */
@@ -29,6 +31,12 @@ struct tier_want {
     struct digest digest;
     bool action;           /* it is an action's result that is wanted */
     struct bytes instance; /* of the action; borrowed until done */
+    /*
+     * Not NULL: which of these blobs are there is asked instead, for at most TIER_FIND_NS. Out: those that are not, or are not known to
+     * be, in their order. Borrowed until done.
+     */
+    struct digest *digests;
+    size_t count;
     /* Once, on one of the threads, holding no lock. */
     void (*done)(struct tier_want *want);
 

@@ -642,6 +642,16 @@ START_TEST(deadline_of_the_caller_ends_it)
     status = (struct status){0};
     ck_assert(!bucket_put(bucket, &put, &status));
     ck_assert_int_eq(status.code, STATUS_DEADLINE_EXCEEDED);
+    /* Whoever is in such a hurry learns nothing of the server. */
+    const char *const keys[] = {"cas/a", "cas/b", "cas/c", "cas/d", "cas/e"};
+    struct bucket_object objects[5];
+    for (int i = 0; i < BREAKER_REQUESTS_MIN; i++) {
+        status = (struct status){0};
+        ck_assert(!bucket_stat_many(
+            bucket, keys, 5, clock_monotonic_ns(clock_real()) + 10 * NS_PER_MS, objects, &status));
+        ck_assert_int_eq(status.code, STATUS_DEADLINE_EXCEEDED);
+    }
+    ck_assert_int_eq(s3_breaker_state(s3), BREAKER_CLOSED);
 }
 END_TEST
 

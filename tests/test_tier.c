@@ -26,6 +26,7 @@ static struct server *server;
 static struct rpc_client client;
 static struct fake_s3 *fake;
 static const char *reads = "on";
+static const char *finds = "off";
 static char text[RPC_TEXT_BYTES_MAX];
 
 static void start(void)
@@ -34,8 +35,10 @@ static void start(void)
     enum config_action action;
     char url[64];
     char choice[8];
+    char find[8];
     snprintf(url, sizeof(url), "http://127.0.0.1:%d", fake_s3_port(fake));
     snprintf(choice, sizeof(choice), "%s", reads);
+    snprintf(find, sizeof(find), "%s", finds);
     char *const arguments[] = {(char[]){"varved"},
                                (char[]){"--data"},
                                directory.path,
@@ -50,7 +53,9 @@ static void start(void)
                                (char[]){"--tier-region"},
                                (char[]){FAKE_S3_REGION},
                                (char[]){"--tier-reads"},
-                               choice};
+                               choice,
+                               (char[]){"--tier-find"},
+                               find};
     char *const environment[] = {NULL};
     ck_assert_msg(config_parse((int)ARRAY_LENGTH(arguments), arguments, environment, &action,
                                &config, &status),
@@ -175,6 +180,29 @@ static grpc_status_code get_result(const struct digest *action)
     return code;
 }
 
+/* How many of these FindMissingBlobs calls missing: each is an entry of the same length. */
+static size_t count_missing(unsigned from, unsigned count)
+{
+    struct byte_builder request = {0};
+    uint8_t *response = NULL;
+    size_t length = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const struct digest digest = digest_of_number(from + i);
+        message_add_digest(&request, 2, &digest);
+    }
+    ck_assert_msg(unary(REAPI_METHOD("ContentAddressableStorage/FindMissingBlobs"), &request,
+                        &response, &length) == GRPC_STATUS_OK,
+                  "%s", text);
+    size_t entries = 0;
+    for (size_t at = 0; at < length; entries++) {
+        ck_assert_uint_lt(at + 1, length);
+        ck_assert_uint_eq(response[at], 2 << 3 | 2);
+        at += 2 + response[at + 1];
+    }
+    free(response);
+    return entries;
+}
+
 /* A Read, whose bytes are compared. */
 static grpc_status_code read_number(unsigned number)
 {
@@ -288,6 +316,49 @@ START_TEST(stop_while_reads_wait_for_a_silent_bucket_is_clean)
 }
 END_TEST
 
+START_TEST(what_the_bucket_has_is_not_missing_if_it_is_asked)
+{
+    for (unsigned i = 0; i < BLOBS; i++)
+        (void)store_number(i);
+    wait_until_there(BLOBS);
+    lose_the_disk();
+    int heads = fake_s3_requests(fake, "HEAD");
+    ck_assert_uint_eq(count_missing(0, BLOBS), BLOBS);
+    ck_assert_int_eq(fake_s3_requests(fake, "HEAD"), heads);
+    finds = "on";
+    lose_the_disk();
+    heads = fake_s3_requests(fake, "HEAD");
+    /* What is not found in time counts as missing, so that on a busy machine it may take more than one call. */
+    WAIT_UNTIL(count_missing(0, BLOBS) == 0);
+    const int after = fake_s3_requests(fake, "HEAD");
+    ck_assert_int_ge(after, heads + BLOBS);
+    ck_assert_uint_eq(count_missing(0, BLOBS), 0);
+    ck_assert_int_eq(fake_s3_requests(fake, "HEAD"), after);
+    ck_assert_uint_eq(count_missing(5000, 7), 7);
+    (void)store_number(5000);
+    ck_assert_uint_eq(count_missing(5000, 7), 6);
+    for (unsigned i = 0; i < BLOBS; i++)
+        ck_assert_int_eq(read_number(i), GRPC_STATUS_OK);
+}
+END_TEST
+
+START_TEST(bucket_that_is_silent_makes_everything_missing_that_is_not_here)
+{
+    (void)store_number(1);
+    wait_until_there(1);
+    finds = "on";
+    lose_the_disk();
+    (void)store_number(2);
+    wait_until_there(2);
+    fake_s3_fail(fake, FAKE_S3_SILENT, -1, NULL, NULL);
+    ck_assert_uint_eq(count_missing(1, 1), 1);
+    ck_assert_uint_eq(count_missing(2, 1), 0);
+    ck_assert_uint_eq(count_missing(100, 50), 50);
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    WAIT_UNTIL(count_missing(1, 2) == 0);
+}
+END_TEST
+
 START_TEST(without_reads_the_bucket_is_not_asked)
 {
     const struct digest file = store_number(1);
@@ -311,6 +382,8 @@ int main(void)
     tcase_add_test(all, action_result_of_which_a_part_is_gone_is_a_miss);
     tcase_add_test(all, bucket_that_does_not_answer_costs_only_what_is_nowhere_else);
     tcase_add_test(all, stop_while_reads_wait_for_a_silent_bucket_is_clean);
+    tcase_add_test(all, what_the_bucket_has_is_not_missing_if_it_is_asked);
+    tcase_add_test(all, bucket_that_is_silent_makes_everything_missing_that_is_not_here);
     tcase_add_test(all, without_reads_the_bucket_is_not_asked);
     suite_add_tcase(suite, all);
     return test_run(suite);

@@ -587,8 +587,11 @@ static bool watch(struct s3_exchange *exchange, int64_t now_ns)
         exchange->own_fault = true;
         return break_off(exchange, STATUS_CANCELLED, "the tier is being stopped");
     }
-    if (exchange->deadline_ns != 0 && now_ns >= exchange->deadline_ns)
+    if (exchange->deadline_ns != 0 && now_ns >= exchange->deadline_ns) {
+        /* One in more of a hurry than our limits says nothing of the server. */
+        exchange->own_fault = now_ns - exchange->started_ns < exchange->first_byte_ns;
         return break_off(exchange, STATUS_DEADLINE_EXCEEDED, "no whole answer by the deadline");
+    }
     curl_off_t sent = 0;
     curl_easy_getinfo(exchange->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
     const bool all_sent = (uint64_t)sent >= exchange->source_bytes;
