@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "server/access.h"
 
@@ -23,11 +24,14 @@ size_t writer_put(char to[WRITER_BYTES_MAX],
     if (tool.length > TOOL_BYTES_MAX)
         tool.length = TOOL_BYTES_MAX;
     tool.length = bytes_utf8_prefix(tool);
-    const int length =
-        snprintf(to, WRITER_BYTES_MAX, "%.*s%s%s%s%s%s", (int)tool.length,
-                 tool.length > 0 ? (const char *)tool.data : "", tool.length > 0 ? " " : "",
-                 caller->known ? user_word : "", caller->known ? caller->user : "",
-                 caller->known ? " " : "", address);
+    /* A tool that calls itself a user is none: then it is said that there is no user. */
+    const bool has_user =
+        caller->known || (tool.length > 0 &&
+                          memmem(tool.data, tool.length, user_word, sizeof(user_word) - 1) != NULL);
+    const int length = snprintf(to, WRITER_BYTES_MAX, "%.*s%s%s%s%s%s", (int)tool.length,
+                                tool.length > 0 ? (const char *)tool.data : "",
+                                tool.length > 0 ? " " : "", has_user ? user_word : "",
+                                caller->known ? caller->user : "", has_user ? " " : "", address);
     ASSERT(length > 0);
     return strlen(to);
 }

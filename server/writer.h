@@ -5,7 +5,8 @@
  *   [TOOL] [user:NAME] ADDRESS          bazel user:ci ipv4:10.0.0.7:51034
  *
  * TOOL is what the client calls itself, and "http" for one that came by HTTP; NAME is whom it has shown to be, and may have blanks in
- * it like TOOL; ADDRESS has none. Older stores have a NAME without user: in some texts, which then counts as a tool.
+ * it like TOOL; ADDRESS has none. NAME is empty for nobody whose TOOL has user: in it. Older stores have a NAME without user: in
+ * some texts, which then counts as a tool.
  */
 #ifndef VARVE_SERVER_WRITER_H
 #define VARVE_SERVER_WRITER_H

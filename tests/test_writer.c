@@ -43,6 +43,24 @@ START_TEST(what_is_put_together_is_told_apart)
 }
 END_TEST
 
+/* Nobody has shown who it is: the name of a tool is what a client says. */
+START_TEST(a_tool_that_calls_itself_a_user_is_not_taken_for_that_user)
+{
+    static const char *const tools[] = {"user:alice", "bazel user:alice", "user:alice user:bob"};
+    const struct access_caller nobody = {.known = false};
+    for (size_t i = 0; i < ARRAY_LENGTH(tools); i++) {
+        char text[WRITER_BYTES_MAX];
+        const size_t length = writer_put(text, bytes_of_string(tools[i]), &nobody, "10.0.0.7");
+        const struct bytes put = bytes_of(text, length);
+        assert_text(writer_parse(put).user, "");
+        assert_text(writer_parse(put).tool, tools[i]);
+        assert_text(writer_parse(put).address, "10.0.0.7");
+        ck_assert(!writer_matches(put, bytes_of_string("user:alice")));
+        ck_assert(!writer_matches(put, bytes_of_string("user:bob")));
+    }
+}
+END_TEST
+
 START_TEST(a_tool_that_is_too_long_is_cut_between_characters)
 {
     char tool[1000];
@@ -101,6 +119,7 @@ int main(void)
     Suite *const suite = suite_create("writer");
     TCase *const tests = tcase_create("writer");
     tcase_add_test(tests, what_is_put_together_is_told_apart);
+    tcase_add_test(tests, a_tool_that_calls_itself_a_user_is_not_taken_for_that_user);
     tcase_add_test(tests, a_tool_that_is_too_long_is_cut_between_characters);
     tcase_add_test(tests, a_writer_is_meant_by_a_whole_word_of_it);
     suite_add_tcase(suite, tests);
