@@ -124,6 +124,7 @@ struct call {
     bool headers_sent;
     bool half_closed;
     bool handled;          /* some function of the method has been called */
+    bool tried_here;       /* by answer_here: if that fails, on_message is still to come */
     bool let_go;           /* on_free has been called */
     bool admitted;         /* counts among those that are served */
     enum status_code code; /* what it ends with */
@@ -456,8 +457,16 @@ static bool answered_here(struct call *call)
 {
     if (call->method->answer_here == NULL || atomic_load(&call->cancelled))
         return false;
-    call->handled = true;
-    return call->method->answer_here(call, call->state, &call->message);
+    call->handled = call->tried_here = true;
+    if (call->method->answer_here(call, call->state, &call->message))
+        return true; /* and the turn is over */
+    call->tried_here = false;
+    return false;
+}
+
+bool call_is_tried_here(const struct call *call)
+{
+    return call->tried_here;
 }
 
 /* Makes the parts of the message out of its slices, and corrects the budget. */

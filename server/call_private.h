@@ -24,6 +24,8 @@ MUST_CHECK bool call_credentials_take(struct call *call,
                                       struct call_credentials *credentials,
                                       struct access_shown *shown,
                                       struct status *status);
+/* With the turn: in answer_here, where what is refused is not counted, since on_message refuses it again. */
+bool call_is_tried_here(const struct call *call);
 /* Whose series it counts in from now on: server/instance_metrics.h. With the turn. */
 void call_set_instance(struct call *call, size_t instance);
 void call_credentials_clear(struct call_credentials *credentials);

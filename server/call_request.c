@@ -139,7 +139,10 @@ bool call_check_instance(struct call *call, struct bytes instance, struct status
         return false;
     call_note_instance(call, instance);
     if (config_serves_instance(call_server(call)->config, instance)) {
-        const bool may = access_check(call_caller(call), call_method(call)->role, instance, status);
+        const enum method_role role = call_method(call)->role;
+        if (call_is_tried_here(call) && !access_permits(call_caller(call), role, instance))
+            return status_fail(status, STATUS_PERMISSION_DENIED, "it is refused by on_message");
+        const bool may = access_check(call_caller(call), role, instance, status);
         call_set_instance(
             call, instance_metrics_find(rpc_metrics_instances(call_server(call)->rpc_metrics),
                                         instance, may ? INSTANCE_ADD : INSTANCE_FIND));

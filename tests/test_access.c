@@ -781,6 +781,29 @@ START_TEST(every_rpc_is_allowed_exactly_to_who_has_its_role)
 }
 END_TEST
 
+/* However many ways to an answer were tried before. */
+START_TEST(call_that_is_refused_in_an_instance_is_counted_once)
+{
+    char token[64];
+    int64_t refused = 0;
+    start_server();
+    for (size_t i = 0; i < server_methods_count; i++) {
+        const struct method *const method = server_methods[i];
+        if (!method->has_instance || method->role == ROLE_ANY || method->role == ROLE_NONE)
+            continue;
+        snprintf(token, sizeof(token), "else-%s", method_role_name(method->role));
+        ck_assert_msg(is_refused(call_as(method, token)), "%s: %s", method->path, text);
+        refused++;
+        ck_assert_msg(metrics_get(server->metrics, METRIC_ACCESS_FORBIDDEN) == refused,
+                      "%s: %lld, not %lld", method->path,
+                      (long long)metrics_get(server->metrics, METRIC_ACCESS_FORBIDDEN),
+                      (long long)refused);
+    }
+    ck_assert_int_gt(refused, 5);
+    stop_server();
+}
+END_TEST
+
 START_TEST(every_verb_of_http_is_allowed_exactly_to_who_has_its_role)
 {
     static const struct {
@@ -995,6 +1018,7 @@ int main(void)
     tcase_add_test(tests, changed_file_counts_at_once_and_a_broken_one_changes_nothing);
     tcase_add_test(tests, address_that_guesses_is_slowed_down_and_others_and_known_ones_are_not);
     tcase_add_test(tests, every_rpc_is_allowed_exactly_to_who_has_its_role);
+    tcase_add_test(tests, call_that_is_refused_in_an_instance_is_counted_once);
     tcase_add_test(tests, every_verb_of_http_is_allowed_exactly_to_who_has_its_role);
     tcase_add_test(tests, page_tells_of_peers_and_warnings_to_who_may_read_everywhere);
     tcase_add_test(tests, capabilities_tell_the_callers_own_rights_but_not_to_clients_that_give_up);
