@@ -610,7 +610,7 @@ static bool put_action(struct lookup *lookup, bool *found, struct status *status
             *status = why;
             return false;
         }
-        damaged_action_forget(lookup->durability, &action, instance, place, &why);
+        damaged_action_forget(lookup->durability, &lookup->question->digest, instance, place, &why);
         memory = NULL;
     }
     *found = memory != NULL;

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "proto/json_read.h"
+#include "durability/forget.h"
 #include "server/page_lookup.h"
+#include "store/find.h"
 #include "tests/support/messages.h"
 #include "tests/support/prng.h"
 #include "tests/support/store_rig.h"
@@ -179,6 +181,37 @@ START_TEST(action_leads_to_its_result_its_command_and_its_inputs)
 }
 END_TEST
 
+/* It was asked for by its hash alone, and the log is not to name a size that no digest has. */
+START_TEST(damaged_result_is_forgotten_under_a_digest_that_can_be)
+{
+    struct store *const store = durability_store(rig.durability);
+    const struct digest digest = digest_of_nothing(4);
+    const struct page_question question = {.digest = digest, .instance = bytes_of_string("main")};
+    struct place place;
+    char path[SEGMENT_PATH_BYTES_MAX];
+    ck_assert(store_rig_put_action(&rig, &digest, "main", bytes_of_string("\x20\x07"), &status));
+    ck_assert(store_find_action(store, &digest, question.instance, FIND_ONLY, &place));
+    segment_path(path, store->segments_directory, place.segment, "seg");
+    io_sim_corrupt(rig.sim, path, place.offset + RECORD_HEADER_BYTES, 0x40);
+    ck_assert(!ask(&question));
+    ck_assert_int_eq(status.code, STATUS_NOT_FOUND);
+    forget_wait(store);
+
+    struct arena arena;
+    struct feed_batch batch;
+    const struct feed_query query = {.lane = LANE_SMALL,
+                                     .records_max = 10,
+                                     .bytes_max = MIB,
+                                     .kinds = FEED_KIND(RECORD_FORGET),
+                                     .history = true};
+    arena_init(&arena, MIB);
+    ck_assert(feed_read(durability_feed(rig.durability), &query, &arena, &batch, &status));
+    ck_assert_uint_eq(batch.count, 1);
+    ck_assert_int_ge(batch.entries[0].digest.size_bytes, 0);
+    arena_destroy(&arena);
+}
+END_TEST
+
 START_TEST(value_that_is_no_action_result_is_shown_as_one)
 {
     const struct digest digest = digest_of_nothing(3);
@@ -331,6 +364,7 @@ int main(void)
     tcase_add_test(tests, folder_shows_its_entries_and_what_is_not_here);
     tcase_add_test(tests, tree_is_gone_through_folder_by_folder);
     tcase_add_test(tests, action_leads_to_its_result_its_command_and_its_inputs);
+    tcase_add_test(tests, damaged_result_is_forgotten_under_a_digest_that_can_be);
     tcase_add_test(tests, value_that_is_no_action_result_is_shown_as_one);
     tcase_add_test(tests, lists_come_in_pages_and_long_texts_are_cut);
     tcase_add_test(tests, what_is_not_here_is_not_found_and_the_empty_blob_always_is);
