@@ -580,17 +580,24 @@ static void run_here_or_submit(struct call *call, continuation *next, bool here)
     call_resume(call, next);
 }
 
+static void commit_ends_locked(struct call *call) REQUIRES(call->lock);
+
 void call_resume(struct call *call, continuation *next)
 {
     lock_acquire(&call->lock);
     ASSERT(call->machine == CALL_HANDLING);
-    if (call->commit_since_ns != 0) {
-        call->commit_ns += clock_monotonic_ns(call->server->clock) - call->commit_since_ns;
-        call->commit_since_ns = 0;
-    }
+    commit_ends_locked(call);
     call->next = next;
     submit(call);
     lock_release(&call->lock);
+}
+
+static void commit_ends_locked(struct call *call)
+{
+    if (call->commit_since_ns == 0)
+        return;
+    call->commit_ns += clock_monotonic_ns(call->server->clock) - call->commit_since_ns;
+    call->commit_since_ns = 0;
 }
 
 void call_commit_begins(struct call *call)
@@ -874,6 +881,7 @@ static void answer(struct call *call,
 
     lock_acquire(&call->lock);
     ASSERT(call->machine == CALL_HANDLING || call->machine == CALL_ARRIVED);
+    commit_ends_locked(call);
     enter_locked(call, CALL_FINISHING);
     const bool gone = atomic_load(&call->cancelled);
     if (gone && call->code == STATUS_OK)

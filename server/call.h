@@ -145,7 +145,7 @@ bool call_wake(struct call *call);
 /* Continues with `next` on a worker, with the turn. Any thread. */
 void call_resume(struct call *call, void (*next)(struct call *call, void *state));
 
-/* The turn goes to a commit now: until call_resume() it waits for that. For the log of slow calls alone. */
+/* The turn goes to a commit now: until call_resume() or the answer it waits for that. For the log of slow calls alone. */
 void call_commit_begins(struct call *call);
 
 /* ---- what may be asked with the turn */
