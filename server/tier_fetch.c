@@ -260,6 +260,8 @@ static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *wa
         outcome =
             status.code == STATUS_INVALID_ARGUMENT ? lied(fetch, want, key) : TIER_UNAVAILABLE;
     } else if (object.presence != BUCKET_PRESENT) {
+        /* Somebody has deleted it there. Whoever stores it anew has it sent again, and until then it is missing. */
+        tier_known_drop(fetch->config.known, &want->digest);
         outcome = TIER_NOT_THERE;
     } else if (store_it(&download, object.modified_s, &status)) {
         outcome = TIER_FETCHED;

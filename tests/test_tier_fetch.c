@@ -180,6 +180,20 @@ START_TEST(what_is_not_its_name_is_never_stored)
 }
 END_TEST
 
+/* Else it would never be sent again, and with --tier-find would not even be called missing. */
+START_TEST(what_the_bucket_has_lost_is_not_known_to_be_there_any_more)
+{
+    const struct digest lost = digest_of_nothing(2);
+    tier_known_add(known, &lost, 0);
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, 1, "GET", NULL);
+    ck_assert_int_eq(get(&lost), TIER_UNAVAILABLE);
+    ck_assert(tier_known_has(known, &lost)); /* nobody has said that it is gone */
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    ck_assert_int_eq(get(&lost), TIER_NOT_THERE);
+    ck_assert(!tier_known_has(known, &lost));
+}
+END_TEST
+
 START_TEST(absent_is_told_apart_from_unavailable)
 {
     const struct digest there = put_object(1, 5000, 1, 5000);
@@ -307,6 +321,7 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, blobs_of_the_bucket_are_here_afterwards_small_and_large);
     tcase_add_test(all, what_is_not_its_name_is_never_stored);
+    tcase_add_test(all, what_the_bucket_has_lost_is_not_known_to_be_there_any_more);
     tcase_add_test(all, absent_is_told_apart_from_unavailable);
     tcase_add_test(all, disk_that_takes_nothing_is_no_lie_of_the_bucket);
     tcase_add_test(all, many_who_want_one_blob_cost_one_request);
