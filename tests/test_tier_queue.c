@@ -8,12 +8,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/limits.h"
+#include "server/tier_cursor.h"
 #include "server/tier_known.h"
 #include "server/tier_queue.h"
 #include "store/find.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/messages.h"
 #include "tests/support/real_store.h"
+#include "tests/support/store_rig.h"
 #include "tests/support/test_run.h"
 #include "tests/support/wait.h"
 #include "tier/layout.h"
@@ -24,6 +27,8 @@ static const char prefix[] = "test/one";
 
 static struct metrics metrics;
 static struct real_store real;
+static struct store_rig rig; /* that evicts */
+static struct durability *durability;
 static struct fake_s3 *fake;
 static struct s3 *s3;
 static struct tier_queue *queue;
@@ -50,7 +55,7 @@ static void start(void)
                                      .metrics = &metrics};
     ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
     ck_assert(tier_known_new(clock_real(), young_s, &known, &status));
-    const struct tier_queue_config config = {.durability = real.durability,
+    const struct tier_queue_config config = {.durability = durability,
                                              .bucket = s3_bucket(s3),
                                              .metrics = &metrics,
                                              .known = known,
@@ -85,6 +90,7 @@ static void setup(void)
     unsetenv("AWS_SESSION_TOKEN");
     fake = fake_s3_start();
     real_store_open(&real, &metrics, 16);
+    durability = real.durability;
 }
 
 static void teardown(void)
@@ -92,6 +98,24 @@ static void teardown(void)
     stop();
     fake_s3_stop(fake);
     real_store_close(&real);
+}
+
+static void setup_evicting(void)
+{
+    const struct store_rig_limits limits = {.capacity_bytes = STORE_CAPACITY_BYTES_MIN};
+    setenv("AWS_ACCESS_KEY_ID", FAKE_S3_ACCESS_KEY, 1);
+    setenv("AWS_SECRET_ACCESS_KEY", FAKE_S3_SECRET, 1);
+    unsetenv("AWS_SESSION_TOKEN");
+    fake = fake_s3_start();
+    store_rig_start_limited(&rig, STORE_RIG_SIMULATED, &limits);
+    durability = rig.durability;
+}
+
+static void teardown_evicting(void)
+{
+    stop();
+    fake_s3_stop(fake);
+    store_rig_end(&rig);
 }
 
 /* ---- what is stored, and what is there */
@@ -143,8 +167,7 @@ static bool result_is_there(const struct digest *action, const char *instance, s
 static bool is_at_the_end(void)
 {
     for (enum lane lane = 0; lane < LANE_COUNT; lane++) {
-        if (tier_queue_seq(queue, lane) <
-            copies_published_seq(durability_copies(real.durability), lane))
+        if (tier_queue_seq(queue, lane) < copies_published_seq(durability_copies(durability), lane))
             return false;
     }
     return true;
@@ -455,6 +478,46 @@ START_TEST(what_a_rule_would_soon_remove_is_sent_again_when_something_new_names_
 }
 END_TEST
 
+START_TEST(cursor_beyond_the_end_of_the_log_is_of_another_one_and_all_is_looked_at)
+{
+    struct digest digests[BLOBS];
+    struct status status = {0};
+    put_numbers(digests, 0);
+    ck_assert(tier_cursor_save(real.store, LANE_SMALL, 7, 1000000, &status));
+    start();
+    WAIT_UNTIL(fake_s3_objects(fake) == BLOBS);
+    stop();
+    ck_assert_uint_eq(tier_cursor_load(real.store, LANE_SMALL, 7), BLOBS);
+    /* One that is about another bucket is none. */
+    ck_assert_uint_eq(tier_cursor_load(real.store, LANE_SMALL, 8), 0);
+}
+END_TEST
+
+START_TEST(queue_that_eviction_has_overtaken_goes_on_with_what_is_held)
+{
+    enum { FEW = 4, MANY = 150 };
+    struct digest digest = {0};
+    struct status status = {0};
+    start();
+    for (unsigned i = 0; i < FEW + MANY; i++) {
+        uint8_t *const data = seeded_bytes(i, LIMIT_SMALL_BLOB_BYTES);
+        ck_assert_msg(store_rig_put(&rig, bytes_of(data, LIMIT_SMALL_BLOB_BYTES), &digest, &status),
+                      "%s", status.message);
+        free(data);
+        if (i + 1 == FEW) {
+            WAIT_UNTIL(is_at_the_end());
+            stop();
+        }
+    }
+    const int before = fake_s3_objects(fake);
+    ck_assert_int_eq(before, FEW);
+    start();
+    WAIT_UNTIL(is_at_the_end() && is_there(&digest));
+    ck_assert_int_ge(metrics_get(&metrics, METRIC_TIER_OVERTAKEN), 1);
+    ck_assert_int_lt(fake_s3_objects(fake), FEW + MANY);
+}
+END_TEST
+
 START_TEST(names_have_nothing_that_a_tool_could_read_another_way)
 {
     struct status status = {0};
@@ -501,7 +564,12 @@ int main(void)
     tcase_add_test(all, what_is_deleted_here_is_deleted_there_and_may_come_again);
     tcase_add_test(all, what_others_have_brought_is_not_sent_by_a_node_that_shares_the_bucket);
     tcase_add_test(all, what_a_rule_would_soon_remove_is_sent_again_when_something_new_names_it);
+    tcase_add_test(all, cursor_beyond_the_end_of_the_log_is_of_another_one_and_all_is_looked_at);
     tcase_add_test(all, names_have_nothing_that_a_tool_could_read_another_way);
     suite_add_tcase(suite, all);
+    TCase *const evicting = tcase_create("evicting");
+    tcase_add_checked_fixture(evicting, setup_evicting, teardown_evicting);
+    tcase_add_test(evicting, queue_that_eviction_has_overtaken_goes_on_with_what_is_held);
+    suite_add_tcase(suite, evicting);
     return test_run(suite);
 }
