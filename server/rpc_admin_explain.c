@@ -461,6 +461,9 @@ static void say_absent(struct call *call,
                        time_text(event->wall_ns, when));
     } else if (event != NULL) {
         time_text(event->wall_ns, when);
+        *verdict = VERDICT(NOT_KNOWN);
+        *meaning = say(call, "%s any more: it was forgotten %s, this version does not know why",
+                       what, when);
         switch (event->reason) {
         case FORGET_EVICTED:
             *verdict = VERDICT(EVICTED);
@@ -587,7 +590,8 @@ static Varve__V1__LogEvent **fill_events(struct call *call,
         if (from->kind == RECORD_FORGET) {
             to->kind = VARVE__V1__LOG_EVENT__KIND__KIND_FORGOTTEN;
             to->of_result = from->forgotten == RECORD_ACTION;
-            to->reason = reasons[from->reason];
+            if ((size_t)from->reason < ARRAY_LENGTH(reasons)) /* later versions may have more */
+                to->reason = reasons[from->reason];
         } else {
             to->kind = from->kind == RECORD_ACTION ? VARVE__V1__LOG_EVENT__KIND__KIND_RESULT_STORED
                                                    : VARVE__V1__LOG_EVENT__KIND__KIND_BLOB_STORED;

@@ -15,9 +15,11 @@
 
 #include "base/crc32c.h"
 #include "base/limits.h"
+#include "durability/forget.h"
 #include "grpc/health/v1/health.pb-c.h"
 #include "server/server.h"
 #include "store/action_record.h"
+#include "store/find.h"
 #include "tests/support/messages.h"
 #include "tests/support/prng.h"
 #include "tests/support/reapi_names.h"
@@ -669,6 +671,23 @@ START_TEST(explain_says_why_a_blob_is_not_here)
 }
 END_TEST
 
+/* As a later version may have written it. */
+START_TEST(explain_bears_a_reason_that_it_does_not_know)
+{
+    const struct digest digest = put_text("forgotten for a new reason");
+    struct place place;
+    ck_assert(store_find_blob(server->store, &digest, FIND_ONLY, &place));
+    durability_forget(server->durability, &digest, NULL, place, RECORD_BLOB,
+                      (enum forget_reason)255);
+    WAIT_UNTIL(!has(&digest));
+    forget_wait(server->store);
+    assert_blob(&digest, VERDICT(NOT_KNOWN), "does not know why");
+    explain_response *const response = explain("", &digest, -1);
+    ck_assert_int_eq((int)response->events[0]->reason, 0);
+    release(response);
+}
+END_TEST
+
 START_TEST(explain_does_not_tell_what_was_evicted_from_what_never_came)
 {
     enum { BLOBS_MAX = 600 };
@@ -926,6 +945,7 @@ int main(void)
     tcase_add_test(tests, an_order_reaches_what_a_node_has_written_whose_clock_is_ahead);
     tcase_add_test(tests, requests_that_mean_nothing_are_refused);
     tcase_add_test(tests, explain_says_why_a_blob_is_not_here);
+    tcase_add_test(tests, explain_bears_a_reason_that_it_does_not_know);
     tcase_add_test(tests, explain_does_not_tell_what_was_evicted_from_what_never_came);
     tcase_add_test(tests, explain_finds_damage_and_changes_nothing);
     tcase_add_test(tests, explain_says_why_there_is_no_result);
