@@ -29,6 +29,7 @@ static bool open_bucket(const struct config *config,
                         struct status *status);
 static const char *text_or_null(const char *text);
 static uint64_t place_of(const struct config *config);
+static uint64_t deleted_until_seq(void *argument);
 
 bool tier_start(const struct config *config,
                 struct durability *durability,
@@ -53,7 +54,9 @@ bool tier_start(const struct config *config,
                                              .flights = flights,
                                              .known = tier->known,
                                              .prefix = config->tier_prefix,
-                                             .downloads = (size_t)config->tier_downloads};
+                                             .downloads = (size_t)config->tier_downloads,
+                                             .deleted_until_seq = deleted_until_seq,
+                                             .argument = tier};
     tier->finds = strcmp(config->tier_reads, "on") == 0 && strcmp(config->tier_find, "on") == 0;
     if (strcmp(config->tier_reads, "on") == 0 && !tier_fetch_start(&reader, &tier->reader, status))
         goto fail;
@@ -119,6 +122,13 @@ static uint64_t place_of(const struct config *config)
                    (struct bytes_list){.parts = parts, .count = ARRAY_LENGTH(parts)}, &digest);
     memcpy(&place, digest.hash, sizeof(place));
     return place;
+}
+
+/* Nobody asks the reader for anything before the queue is there. */
+static uint64_t deleted_until_seq(void *argument)
+{
+    const struct tier *const tier = argument;
+    return tier_queue_seq(tier->queue, LANE_SMALL);
 }
 
 struct tier_fetch *tier_reader(struct tier *tier)

@@ -12,7 +12,7 @@
 #include "store/find.h"
 #include "tier/layout.h"
 
-enum { FIND_AT_A_TIME = 256 };
+enum { FIND_AT_A_TIME = 256, DELETIONS_AT_A_TIME = 64 };
 
 /* A download may take so long, and a second more for each MiB. */
 static const int64_t patience_ns = 20 * NS_PER_S;
@@ -69,6 +69,7 @@ static void committed(struct ack *ack, const struct status *result);
 static enum tier_fetched get_result(struct tier_fetch *fetch, struct tier_want *want);
 static bool gather(void *argument, struct bytes bytes, struct status *status);
 static enum tier_fetched find(struct tier_fetch *fetch, struct tier_want *want);
+static bool has_deletion(const struct tier_fetch *fetch, const struct tier_want *of);
 static enum tier_fetched lied(struct tier_fetch *fetch,
                               const struct tier_want *want,
                               const char *key);
@@ -263,6 +264,8 @@ static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *wa
         /* Somebody has deleted it there. Whoever stores it anew has it sent again, and until then it is missing. */
         tier_known_drop(fetch->config.known, &want->digest);
         outcome = TIER_NOT_THERE;
+    } else if (has_deletion(fetch, want)) {
+        outcome = TIER_NOT_THERE;
     } else if (store_it(&download, object.modified_s, &status)) {
         outcome = TIER_FETCHED;
     } else if (!download.failed_here) {
@@ -348,6 +351,10 @@ static enum tier_fetched get_result(struct tier_fetch *fetch, struct tier_want *
         free(gathered.data);
         return lied(fetch, want, key);
     }
+    if (has_deletion(fetch, want)) {
+        free(gathered.data);
+        return TIER_NOT_THERE;
+    }
     want->result = gathered.data != NULL ? gathered.data : malloc(1);
     want->result_bytes = gathered.length;
     return want->result != NULL ? TIER_FETCHED : TIER_UNAVAILABLE;
@@ -416,6 +423,9 @@ static enum tier_fetched find(struct tier_fetch *fetch, struct tier_want *want)
 {
     const int64_t deadline_ns = clock_monotonic_ns(fetch->store->clock) + TIER_FIND_NS;
     const size_t total = want->count;
+    /* For a moment all are missing: to look for each of them among the deletions would take long. */
+    if (has_deletion(fetch, NULL))
+        return TIER_UNAVAILABLE;
     char(*const texts)[BUCKET_KEY_BYTES_MAX] = malloc(FIND_AT_A_TIME * sizeof(texts[0]));
     if (texts == NULL)
         return TIER_UNAVAILABLE;
@@ -433,6 +443,56 @@ static enum tier_fetched find(struct tier_fetch *fetch, struct tier_want *want)
     metrics_add(fetch->config.metrics, METRIC_TIER_FINDS_MISSING, (int64_t)missing);
     free(texts);
     return TIER_FETCHED;
+}
+
+/* ---- what is to go there */
+
+/* The next page of the deletions that were ordered and not carried out in the bucket yet. False: they cannot be read. */
+static bool next_deletions(const struct tier_fetch *fetch,
+                           struct feed_query *query,
+                           struct arena *arena,
+                           struct feed_batch *batch)
+{
+    struct feed *const feed = durability_feed(fetch->config.durability);
+    struct status status = {0};
+    if (feed_read(feed, query, arena, batch, &status))
+        return true;
+    /* The bucket was overtaken by the log, which is gone through anew there, too. */
+    query->after_seq = 0;
+    return feed_read(feed, query, arena, batch, &status);
+}
+
+/* Of this; or, of NULL, of anything. Whoever ordered it was told that it is gone. */
+static bool has_deletion(const struct tier_fetch *fetch, const struct tier_want *of)
+{
+    if (fetch->config.deleted_until_seq == NULL)
+        return false;
+    struct feed_query query = {.lane = LANE_SMALL,
+                               .after_seq = fetch->config.deleted_until_seq(fetch->config.argument),
+                               .records_max = DELETIONS_AT_A_TIME,
+                               .bytes_max = MIB,
+                               .kinds = FEED_KIND(RECORD_FORGET),
+                               .only = of != NULL ? &of->digest : NULL};
+    bool found = false;
+    bool more = true;
+    while (more && !found) {
+        struct arena arena;
+        struct feed_batch batch;
+        arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
+        more = next_deletions(fetch, &query, &arena, &batch);
+        for (size_t i = 0; more && !found && i < batch.count; i++) {
+            const struct feed_entry *const entry = &batch.entries[i];
+            found = of == NULL || (of->action == (entry->forgotten == RECORD_ACTION) &&
+                                   (!of->action || bytes_equal(entry->instance, of->instance)));
+        }
+        more = more && batch.more;
+        if (more && of == NULL)
+            found = true; /* it is far behind, and to look through all of it would take long */
+        if (more)
+            query.after_seq = batch.next_after_seq;
+        arena_destroy(&arena);
+    }
+    return found;
 }
 
 /* Whoever asks again is told the same; a person has to look at that object. */

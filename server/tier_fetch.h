@@ -54,6 +54,12 @@ struct tier_fetch_config {
     struct tier_known *known; /* is told what was in the bucket */
     const char *prefix;
     size_t downloads; /* at a time */
+    /*
+     * How much of the small lane has been gone through for the bucket: what was deleted by order behind that may still be there, and is
+     * not given out. NULL: all. Any thread.
+     */
+    uint64_t (*deleted_until_seq)(void *argument);
+    void *argument;
 };
 
 MUST_CHECK bool tier_fetch_start(const struct tier_fetch_config *config,

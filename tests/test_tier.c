@@ -254,6 +254,40 @@ START_TEST(node_whose_disk_is_gone_serves_all_that_it_had)
 }
 END_TEST
 
+static void forget(uint32_t field, const struct digest *digest)
+{
+    struct byte_builder request = {0};
+    uint8_t *response = NULL;
+    size_t length = 0;
+    message_add_number(&request, 1, 1); /* carry_out */
+    message_add_digest(&request, field, digest);
+    ck_assert_msg(unary("/varve.v1.Admin/Forget", &request, &response, &length) == GRPC_STATUS_OK,
+                  "%s", text);
+    free(response);
+}
+
+START_TEST(what_was_deleted_by_order_does_not_come_back_from_a_bucket_that_is_behind)
+{
+    enum { FORGET_BLOBS = 2, FORGET_ACTIONS = 3 };
+    const struct digest files[] = {store_number(1)};
+    const struct digest action = store_result(1, files, 1);
+    wait_until_there(2);
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, "POST", NULL); /* which deletes */
+    forget(FORGET_ACTIONS, &action);
+    ck_assert_int_eq(get_result(&action), GRPC_STATUS_NOT_FOUND);
+    forget(FORGET_BLOBS, &files[0]);
+    ck_assert_int_eq(read_number(1), GRPC_STATUS_NOT_FOUND);
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    wait_until_there(0);
+    ck_assert_int_eq(read_number(1), GRPC_STATUS_NOT_FOUND);
+    /* And what is stored anew counts. */
+    store_number(1);
+    wait_until_there(1);
+    lose_the_disk();
+    ck_assert_int_eq(read_number(1), GRPC_STATUS_OK);
+}
+END_TEST
+
 START_TEST(action_result_of_which_a_part_is_gone_is_a_miss)
 {
     const struct digest files[] = {store_number(1), store_number(2)};
@@ -379,6 +413,7 @@ int main(void)
     TCase *const all = tcase_create("all");
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, node_whose_disk_is_gone_serves_all_that_it_had);
+    tcase_add_test(all, what_was_deleted_by_order_does_not_come_back_from_a_bucket_that_is_behind);
     tcase_add_test(all, action_result_of_which_a_part_is_gone_is_a_miss);
     tcase_add_test(all, bucket_that_does_not_answer_costs_only_what_is_nowhere_else);
     tcase_add_test(all, stop_while_reads_wait_for_a_silent_bucket_is_clean);
