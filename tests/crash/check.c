@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "client/action_cache.h"
 #include "client/cas.h"
+#include "tests/crash/connect.h"
 
 enum {
     READERS = 4,
@@ -59,9 +60,8 @@ bool check_server(struct journal *journal,
     checker.reading = calloc(journal->blob_count + 1, sizeof(*checker.reading));
     ASSERT(checker.missing != NULL && checker.reading != NULL);
     options.connections = READERS;
-    /* gRPC 1.51 now and then takes a connect that is under way for a failed one, with an errno that connect() does not have. */
-    options.retry.tries_max = 2;
-    bool ok = client_connect(settings->target, &options, &checker.client, status) &&
+    options.retry.tries_max = 1;
+    bool ok = connect_first(settings->target, &options, &checker.client, status) &&
               ask_for_all(&checker, status) && judge_missing(&checker, status);
     if (ok) {
         const uint64_t found = report->blobs_found;

@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "client/action_cache.h"
 #include "client/cas.h"
+#include "tests/crash/connect.h"
 
 enum {
     CONNECTIONS = 4,
@@ -72,7 +73,7 @@ struct load *load_start(struct journal *journal, const struct load_settings *set
     options.tool_name = "crash-test";
     options.call_timeout_ns = CALL_TIMEOUT_S * NS_PER_S;
     options.retry.tries_max = 1;
-    ASSERT(client_connect(settings->target, &options, &load->client, &status));
+    ASSERT(connect_first(settings->target, &options, &load->client, &status));
 
     size_t used = 0;
     add_workers(load, settings->batch_workers, send_batch, &used);
