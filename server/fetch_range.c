@@ -253,6 +253,8 @@ static void done(void *argument, const struct status *status, grpc_byte_buffer *
         fetcher->config.lied(fetcher->config.lied_argument, &range->lie);
     free(range);
     fetcher_pump(fetcher);
+    if (fetcher->config.call_ended != NULL)
+        fetcher->config.call_ended(fetcher->config.call_ended_argument);
 }
 
 static void settle(struct fetch_range *range, const struct status *status)

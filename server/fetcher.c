@@ -187,7 +187,7 @@ void want_end(struct want *want, const struct status *result)
 
 size_t fetcher_live(const struct fetcher *fetcher)
 {
-    return fetcher->live;
+    return fetcher->live + fetcher->calls_count;
 }
 
 int64_t fetcher_silent_ns(const struct fetcher *fetcher)

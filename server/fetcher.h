@@ -60,6 +60,9 @@ struct fetcher_config {
     /* NULL, or told of a lie that is about no want: a call with it ends its own wants alone. */
     void (*lied)(void *argument, const struct status *why);
     void *lied_argument;
+    /* NULL, or told in the loop that a call has ended after all its wants, so that nothing may be live any more. */
+    void (*call_ended)(void *argument);
+    void *call_ended_argument;
 };
 
 struct fetcher;
@@ -91,7 +94,8 @@ uint64_t fetcher_queued_bytes(const struct fetcher *fetcher,
  * will.
  */
 void fetcher_cancel(struct fetcher *fetcher, const struct status *why);
-size_t fetcher_live(const struct fetcher *fetcher); /* wants that have not ended */
+/* Wants and calls that have not ended; a call may outlive its wants. */
+size_t fetcher_live(const struct fetcher *fetcher);
 /* For how long nothing was heard of a peer that owes answers; 0: it owes none. */
 int64_t fetcher_silent_ns(const struct fetcher *fetcher);
 /* Any thread. */

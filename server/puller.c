@@ -39,6 +39,7 @@ static void tick(struct timer *timer);
 static void save_cursor(struct puller *puller);
 static void stop_in_loop(struct event *event);
 static void fetch_lied(void *argument, const struct status *why);
+static void fetch_ended(void *argument);
 static const char *address_of(const struct puller *puller, struct log_text *text);
 
 bool puller_start(const struct puller_config *config, struct puller **puller, struct status *status)
@@ -78,6 +79,8 @@ bool puller_start(const struct puller_config *config, struct puller **puller, st
         .silence_ns = silence_ns,
         .lied = fetch_lied,
         .lied_argument = made,
+        .call_ended = fetch_ended,
+        .call_ended_argument = made,
     };
     if (!fetcher_new(&fetcher, &made->fetcher, status))
         goto fail;
@@ -282,6 +285,11 @@ static void fetch_lied(void *argument, const struct status *why)
     struct puller *const puller = argument;
     puller_lie(puller, NULL, why->message);
     puller_check_drained(puller);
+}
+
+static void fetch_ended(void *argument)
+{
+    puller_check_drained(argument);
 }
 
 void puller_begin_anew(struct puller *puller, struct pull_lane *lane, const struct status *why)

@@ -360,6 +360,32 @@ START_TEST(a_liar_gets_nothing_stored_and_is_left_alone)
 }
 END_TEST
 
+/* All is here, and the call is not over: 0: nobody follows any more; 1: the peer turns out to be a liar elsewhere, and is followed again. */
+START_TEST(a_fetch_that_does_not_end_with_its_last_record_holds_nothing_up)
+{
+    struct fake_peer *const peer = &peers[0];
+    for (uint64_t i = 0; i < 200; i++)
+        small_blobs[i] = put(peer, i, 5000);
+    FAKE_PEER_SET(peer, fetch_hangs, true);
+    start_puller(0, 0);
+    WAIT_UNTIL(is_up_to_date(0));
+    ck_assert_uint_eq(FAKE_PEER_GET(peer, fetches), 1);
+    if (_i == 1) {
+        FAKE_PEER_SET(peer, fetch_hangs, false);
+        FAKE_PEER_SET(peer, lie, FAKE_LIE_UNKNOWN_KIND);
+        put(peer, 1000, 100);
+        WAIT_UNTIL(report(0).state == PEER_REFUSED);
+        FAKE_PEER_SET(peer, lie, FAKE_HONEST);
+        const struct digest later = put(peer, 2000, 100);
+        WAIT_UNTIL(is_up_to_date(0));
+        ck_assert(holds(&later));
+    }
+    stop_puller(0);
+    for (uint64_t i = 0; i < 200; i++)
+        check_contents(&small_blobs[i], i);
+}
+END_TEST
+
 START_TEST(a_liar_about_large_blobs_gets_nothing_stored)
 {
     static const enum fake_lie lies[] = {FAKE_LIE_WRONG_BYTES, FAKE_LIE_TOO_MANY_BYTES,
@@ -819,6 +845,8 @@ int main(void)
     tcase_add_test(tests, a_blob_that_is_cut_off_anywhere_is_never_visible_before_it_is_whole);
     tcase_add_loop_test(tests, a_liar_gets_nothing_stored_and_is_left_alone, FAKE_LIE_WRONG_BYTES,
                         FAKE_LIES);
+    tcase_add_loop_test(tests, a_fetch_that_does_not_end_with_its_last_record_holds_nothing_up, 0,
+                        2);
     tcase_add_loop_test(tests, a_liar_about_large_blobs_gets_nothing_stored, 0, 3);
     tcase_add_loop_test(tests, a_liar_in_a_batch_gets_nothing_stored, 0, 2);
     tcase_add_test(tests, a_peer_that_is_this_very_node_is_not_followed);

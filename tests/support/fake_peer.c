@@ -424,6 +424,7 @@ static void serve_fetch(struct fake_peer *peer, struct fake_call *call)
     fake_peer_lock(peer);
     peer->fetches++;
     const bool known = !peer->no_fetch;
+    const bool hangs = peer->fetch_hangs;
     const enum fake_lie lie = peer->lie;
     const size_t count = peer->counts[0];
     fake_peer_unlock(peer);
@@ -464,7 +465,10 @@ static void serve_fetch(struct fake_peer *peer, struct fake_call *call)
         if (response.n_records > 0)
             ok = send_fetched(call, &response) && ok;
     } while (ok && lie == FAKE_LIE_ENDLESS);
-    fake_call_finish(call, known ? STATUS_OK : STATUS_UNIMPLEMENTED, "", NULL);
+    if (hangs)
+        fake_call_hang(call);
+    else
+        fake_call_finish(call, known ? STATUS_OK : STATUS_UNIMPLEMENTED, "", NULL);
     free(sent);
     free(response.records);
     protobuf_c_message_free_unpacked(&request->base, NULL);

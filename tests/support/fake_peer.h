@@ -54,6 +54,7 @@ struct fake_peer {
     uint64_t uid;
     enum fake_lie lie;
     bool no_fetch;           /* Fetch is UNIMPLEMENTED */
+    bool fetch_hangs;        /* it sends all it has, and does not end */
     const char *wants;       /* "Bearer TOKEN" that calls have to show; NULL: none */
     bool black_hole;         /* calls are taken and never answered */
     uint64_t evicted_to_seq; /* of the small lane: a position before it gives OUT_OF_RANGE, but 0 */
