@@ -249,7 +249,7 @@ static bool start_locked(struct repair *repair,
 
 bool repair_can_ask(struct repair *repair)
 {
-    return repair != NULL && (repair->config.tier != NULL || atomic_load(&repair->peers_up) > 0);
+    return repair != NULL && (atomic_load(&repair->peers_up) > 0 || repair->config.tier != NULL);
 }
 
 bool repair_start(struct repair *repair, const struct digest *digest, struct repair_wait *wait)
