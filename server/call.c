@@ -35,6 +35,7 @@
 #include "server/slow_calls.h"
 #include "server/server.h"
 #include "server/workers.h"
+#include "store/store.h"
 
 /* Larger messages are worked on by a worker, whatever the method says. */
 static const size_t poller_message_bytes_max = 64 * KIB;
@@ -449,13 +450,15 @@ static void message_received(struct call *call)
     rpc_metrics_received(call->server->rpc_metrics, call->series, call->message.length);
     call->received_bytes += call->message.length;
     const bool small = call->message.length <= poller_message_bytes_max;
-    if (!small || !answered_here(call))
+    if (!answered_here(call))
         run_here_or_submit(call, handle_message, call->method->on_poller && small);
 }
 
 static bool answered_here(struct call *call)
 {
-    if (call->method->answer_here == NULL || atomic_load(&call->cancelled))
+    if (call->method->answer_here == NULL || atomic_load(&call->cancelled) ||
+        call->message.length > LIMIT_ANSWERED_HERE_BYTES ||
+        !store_is_in_memory(call->server->store))
         return false;
     call->handled = call->tried_here = true;
     if (call->method->answer_here(call, call->state, &call->message))

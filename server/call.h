@@ -82,9 +82,9 @@ struct method {
     bool waits; /* as long as its client wants: such calls are never slow */
     size_t state_bytes;
     /*
-     * May be NULL. Called before on_message where a small message arrived, which saves the way to a worker and back: true when the
-     * turn has ended with the answer, made in microseconds from what is in memory; false when state is as it was, and
-     * on_message follows.
+     * May be NULL. Called before on_message where a message of at most LIMIT_ANSWERED_HERE_BYTES arrived, unless the index is still
+     * being loaded, which saves the way to a worker and back: true when the turn has ended with the answer, made in
+     * microseconds from what is in memory; false when state is as it was, and on_message follows.
      */
     bool (*answer_here)(struct call *call, void *state, const struct message *message);
     void (*on_message)(struct call *call, void *state, const struct message *message);

@@ -106,8 +106,6 @@ static bool answer_here(struct call *call, void *state, const struct message *me
     struct batch_state *const batch = state;
     struct answer answer = {.server = call_server(call), .piece = grpc_empty_slice()};
     struct status status = {0};
-    if (!store_is_in_memory(call_server(call)->store))
-        return false;
     io_cached_begin(LIMIT_ANSWERED_HERE_BYTES);
     bool ok = batch_read_decode(message->parts, call_arena(call), &batch->request, &status) &&
               call_check_instance(call, batch->request.instance_name, &status) &&

@@ -115,9 +115,6 @@ static bool answer_here(struct call *call, void *state_memory, const struct mess
 {
     struct state *const state = state_memory;
     struct status status = {0};
-    if (message->length > LIMIT_ANSWERED_HERE_BYTES ||
-        !store_is_in_memory(call_server(call)->store))
-        return false;
     if (start(call, state, message, &status) && is_plain(&state->request)) {
         prepare(call, state);
         return true;

@@ -56,8 +56,6 @@ static bool answer_here(struct call *call, void *state, const struct message *me
     struct lookup *const lookup = state;
     struct byte_builder answer = {0};
     struct status status = {0};
-    if (!store_is_in_memory(call_server(call)->store))
-        return false;
     io_cached_begin(LIMIT_ANSWERED_HERE_BYTES);
     const bool parsed = parse(call, message, lookup, &status);
     const bool ok = parsed && find(call, lookup, &status) && check(call, lookup, &status) &&

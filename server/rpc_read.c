@@ -104,8 +104,6 @@ static bool answer_here(struct call *call, void *state, const struct message *me
     struct read_state *const read = state;
     struct status status;
     grpc_slice data;
-    if (!store_is_in_memory(call_server(call)->store))
-        return false;
     io_cached_begin(LIMIT_ANSWERED_HERE_BYTES);
     const bool ok = begin(call, read, message, &status) && is_tiny(read) &&
                     read->position < read->end && read_tiny(call, read, &data, &status);

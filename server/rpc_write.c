@@ -115,8 +115,7 @@ static bool answer_here(struct call *call, void *state, const struct message *me
 {
     struct write_state *const write = state;
     struct status status;
-    if (write->begun || message->length > LIMIT_ANSWERED_HERE_BYTES ||
-        !store_is_in_memory(call_server(call)->store))
+    if (write->begun)
         return false;
     write->call = call;
     if (!take_request(write, message, &status) || !is_whole_in_one_message(write)) {
