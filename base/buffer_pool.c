@@ -29,6 +29,8 @@ struct buffer_pool {
         *free;     /* guarded by lock; a stack, the last one back is still in the CPU's cache */
     size_t made;   /* guarded by lock; buffers[made] and later were never touched */
     size_t in_use; /* guarded by lock */
+    bool awaited;  /* guarded by lock: somebody waits for `returned` */
+    struct condition returned;
     struct buffer_waiter *first; /* guarded by lock; borrowed, the queue in order */
     struct buffer_waiter *last;  /* guarded by lock */
 };
@@ -69,6 +71,7 @@ bool buffer_pool_new(size_t buffer_bytes,
     if (made == NULL)
         return status_fail_errno(status, ENOMEM, "buffer pool");
     lock_init(&made->lock, LOCK_RANK_BUFFER_POOL);
+    condition_init(&made->returned);
     made->buffers_max = buffers_max;
     made->buffers = calloc(buffers_max, sizeof(*made->buffers));
     if (made->buffers == NULL) {
@@ -109,9 +112,23 @@ void buffer_pool_free(struct buffer_pool *pool)
     ASSERT(pool->first == NULL);
     if (pool->reservation != NULL)
         ASSERT(munmap(pool->reservation, pool->reservation_bytes) == 0);
+    condition_destroy(&pool->returned);
     lock_destroy(&pool->lock);
     free(pool->buffers);
     free(pool);
+}
+
+bool buffer_pool_await_all(struct buffer_pool *pool, int64_t patience_ns)
+{
+    lock_acquire(&pool->lock);
+    pool->awaited = true;
+    bool patient = true;
+    while (pool->in_use > 0 && patient)
+        patient = condition_wait_for(&pool->returned, &pool->lock, patience_ns);
+    pool->awaited = false;
+    const bool all = pool->in_use == 0;
+    lock_release(&pool->lock);
+    return all;
 }
 
 struct buffer *buffer_pool_try_take(struct buffer_pool *pool)
@@ -209,6 +226,8 @@ static struct buffer_waiter *give_back(struct buffer *buffer)
         buffer->next = pool->free;
         pool->free = buffer;
         pool->in_use--;
+        if (pool->awaited && pool->in_use == 0)
+            condition_broadcast(&pool->returned);
     } else if (in_ready) {
         buffer->next = returned_by_ready;
         returned_by_ready = buffer;

@@ -44,6 +44,12 @@ MUST_CHECK bool buffer_pool_new(size_t buffer_bytes,
 void buffer_pool_free(
     struct buffer_pool *pool); /* asserts that all buffers are back and nobody waits */
 
+/*
+ * Waits, `patience_ns` at most, until no buffer is out: for those that a library gives back on a thread of its own
+ * and when it likes. False if some still are. Any thread, one at a time; holding no lock.
+ */
+bool buffer_pool_await_all(struct buffer_pool *pool, int64_t patience_ns);
+
 /* A buffer, or NULL when the pool is empty (or memory is). Any thread. */
 struct buffer *buffer_pool_try_take(struct buffer_pool *pool);
 

@@ -59,6 +59,9 @@ static const int64_t idle_ns = 5 * NS_PER_S;
 static const size_t slack_bytes_max = 256 * MIB;
 static const int64_t slack_pause_ns = 10 * NS_PER_S;
 
+/* In the end, for what gRPC has not let go of yet. */
+static const int64_t lent_patience_ns = 10 * NS_PER_S;
+
 /* Threads of one kind. */
 struct thread_group {
     struct thread *threads; /* owned */
@@ -716,6 +719,13 @@ static void close_parts(struct server *server)
     budget_free(server->budget);
     walks_free(server->walks);
     workers_free(server->workers);
+    /*
+     * Whoever else uses gRPC in this process keeps grpc_shutdown_blocking() from waiting for gRPC's own threads; they
+     * may still be letting go of what was sent.
+     */
+    if (server->buffers != NULL && !buffer_pool_await_all(server->buffers, lent_patience_ns))
+        log_event(LOG_LEVEL_ERROR, "buffers_kept", "buffers=%zu",
+                  buffer_pool_in_use(server->buffers));
     buffer_pool_free(server->buffers);
     access_free(server->access);
     limits_free(server->limits);

@@ -9,8 +9,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buffer_pool.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/thread.h"
 #include "tests/support/test_run.h"
@@ -274,6 +276,32 @@ START_TEST(a_pool_with_a_buffer_out_is_not_freed)
 }
 END_TEST
 
+static void give_back_a_little_later(void *argument)
+{
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    nanosleep(&pause, NULL);
+    buffer_release(argument);
+}
+
+START_TEST(a_buffer_that_another_thread_still_gives_back_is_waited_for)
+{
+    struct buffer_pool *pool = new_pool(2);
+    struct buffer *const late = buffer_pool_try_take(pool);
+    struct buffer *const kept = buffer_pool_try_take(pool);
+    ck_assert_ptr_nonnull(late);
+    ck_assert_ptr_nonnull(kept);
+    ck_assert(!buffer_pool_await_all(pool, 1));
+    buffer_release(kept);
+    struct thread thread = {0};
+    struct status status = {0};
+    ck_assert(thread_start(&thread, "late", 0, give_back_a_little_later, late, &status));
+    ck_assert(buffer_pool_await_all(pool, 60 * NS_PER_S));
+    ck_assert_uint_eq(buffer_pool_in_use(pool), 0);
+    buffer_pool_free(pool);
+    thread_join(&thread);
+}
+END_TEST
+
 START_TEST(a_waiter_is_not_queued_twice)
 {
     struct buffer_pool *pool = new_pool(1);
@@ -295,6 +323,7 @@ int main(void)
     tcase_add_test(tests, a_long_queue_of_waiters_that_give_back_at_once_needs_no_stack);
     tcase_add_test(tests, threads_share_a_small_pool_and_all_get_their_turn);
     tcase_add_test(tests, a_pool_larger_than_the_address_space_is_refused);
+    tcase_add_test(tests, a_buffer_that_another_thread_still_gives_back_is_waited_for);
     tcase_add_test_raise_signal(tests, a_pool_with_a_buffer_out_is_not_freed, SIGABRT);
     tcase_add_test_raise_signal(tests, a_waiter_is_not_queued_twice, SIGABRT);
     suite_add_tcase(suite, tests);
