@@ -30,6 +30,17 @@ struct known_follower {
     bool caught_up[LANE_COUNT]; /* since writes were degraded */
 };
 
+struct hook {
+    void (*run)(void *argument, enum lane lane);
+    void *argument;
+};
+
+/* Of those that have something. */
+struct tally {
+    unsigned others;
+    bool needed;
+};
+
 struct copies {
     /* Set by copies_new(), never changed. Borrowed. */
     struct store *store;
@@ -39,8 +50,7 @@ struct copies {
     struct copies_config config; /* guarded by lock, as all below */
     uint64_t published_seq[LANE_COUNT];
     uint64_t covered_seq[LANE_COUNT]; /* the most that has ever been on enough followers */
-    void (*hook)(void *argument, enum lane lane);
-    void *hook_argument;
+    struct hook hooks[COPIES_HOOKS];
     size_t hooks_running;
     struct condition hook_done;
     struct waiting_queue queues[LANE_COUNT];
@@ -60,6 +70,7 @@ struct outcome {
     size_t late;
     bool degraded, restored, late_begins, late_ends;
     unsigned wanted;
+    bool needs_one;
     size_t counting;
     int64_t timeout_ns;
 };
@@ -69,7 +80,12 @@ static bool find_seq(struct copies *copies,
                      enum lane *lane,
                      uint64_t *seq);
 static void note_covered_locked(struct copies *copies, enum lane lane) REQUIRES(copies->lock);
+static bool waits_locked(const struct copies *copies) REQUIRES(copies->lock);
 static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
+    REQUIRES(copies->lock);
+static void tally_add_locked(const struct copies *copies, size_t at, struct tally *tally)
+    REQUIRES(copies->lock);
+static bool suffices_locked(const struct copies *copies, const struct tally *tally)
     REQUIRES(copies->lock);
 static bool counts_locked(const struct copies *copies, size_t at, int64_t now_ns)
     REQUIRES(copies->lock);
@@ -147,13 +163,13 @@ void copies_published(struct copies *copies, enum lane lane, uint64_t seq)
     lock_acquire(&copies->lock);
     ASSERT(seq >= copies->published_seq[lane]);
     copies->published_seq[lane] = seq;
-    void (*const hook)(void *, enum lane) = copies->hook;
-    void *const argument = copies->hook_argument;
-    copies->hooks_running += hook != NULL;
+    struct hook hooks[COPIES_HOOKS];
+    memcpy(hooks, copies->hooks, sizeof(hooks));
+    copies->hooks_running++;
     lock_release(&copies->lock);
-    if (hook == NULL)
-        return;
-    hook(argument, lane);
+    for (size_t i = 0; i < COPIES_HOOKS; i++)
+        if (hooks[i].run != NULL)
+            hooks[i].run(hooks[i].argument, lane);
     lock_acquire(&copies->lock);
     copies->hooks_running--;
     condition_broadcast(&copies->hook_done);
@@ -169,12 +185,12 @@ uint64_t copies_published_seq(struct copies *copies, enum lane lane)
 }
 
 void copies_set_hook(struct copies *copies,
+                     enum copies_hook which,
                      void (*hook)(void *argument, enum lane lane),
                      void *argument)
 {
     lock_acquire(&copies->lock);
-    copies->hook = hook;
-    copies->hook_argument = argument;
+    copies->hooks[which] = (struct hook){.run = hook, .argument = argument};
     while (copies->hooks_running > 0)
         condition_wait(&copies->hook_done, &copies->lock);
     lock_release(&copies->lock);
@@ -188,7 +204,7 @@ void copies_hold(struct copies *copies, enum lane lane, uint64_t seq, struct ack
         return;
     struct outcome outcome = {0};
     lock_acquire(&copies->lock);
-    if (copies->config.wanted == 0 || enough_locked(copies, lane, seq)) {
+    if (!waits_locked(copies) || enough_locked(copies, lane, seq)) {
         outcome.ok = acks;
     } else if (copies->degraded) {
         outcome.ok = acks;
@@ -205,7 +221,7 @@ bool copies_await_blob(struct copies *copies, const struct digest *digest, struc
     enum lane lane = LANE_SMALL;
     uint64_t seq = 0;
     lock_acquire(&copies->lock);
-    const bool anybody = copies->config.wanted > 0;
+    const bool anybody = waits_locked(copies);
     lock_release(&copies->lock);
     if (!anybody || !find_seq(copies, digest, &lane, &seq))
         return false;
@@ -245,7 +261,7 @@ static bool find_seq(struct copies *copies,
 bool copies_cover_all(struct copies *copies)
 {
     lock_acquire(&copies->lock);
-    const bool all = copies->config.wanted == 0 || copies->degraded ||
+    const bool all = !waits_locked(copies) || copies->degraded ||
                      (copies->covered_seq[LANE_SMALL] >= copies->published_seq[LANE_SMALL] &&
                       copies->covered_seq[LANE_LARGE] >= copies->published_seq[LANE_LARGE]);
     lock_release(&copies->lock);
@@ -274,14 +290,34 @@ static void note_covered_locked(struct copies *copies, enum lane lane)
     }
 }
 
+static bool waits_locked(const struct copies *copies)
+{
+    return copies->config.wanted > 0 || copies->config.needed_uid != 0;
+}
+
 static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
 {
     const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
-    unsigned have = 0;
+    struct tally have = {0};
     for (size_t i = 0; i < copies->follower_count; i++)
-        have += counts_locked(copies, i, now_ns) &&
-                copies->followers[i].public.durable_seq[lane] >= seq;
-    return have >= copies->config.wanted;
+        if (counts_locked(copies, i, now_ns) &&
+            copies->followers[i].public.durable_seq[lane] >= seq)
+            tally_add_locked(copies, i, &have);
+    return suffices_locked(copies, &have);
+}
+
+static void tally_add_locked(const struct copies *copies, size_t at, struct tally *tally)
+{
+    if (copies->followers[at].public.uid == copies->config.needed_uid)
+        tally->needed = true;
+    else
+        tally->others++;
+}
+
+static bool suffices_locked(const struct copies *copies, const struct tally *tally)
+{
+    return tally->others >= copies->config.wanted &&
+           (copies->config.needed_uid == 0 || tally->needed);
 }
 
 static bool counts_locked(const struct copies *copies, size_t at, int64_t now_ns)
@@ -385,6 +421,7 @@ static void give_up_locked(struct copies *copies, struct ack *acks, struct outco
     const size_t count = length_of(acks);
     outcome->late += count;
     outcome->wanted = copies->config.wanted;
+    outcome->needs_one = copies->config.needed_uid != 0;
     outcome->timeout_ns = copies->config.timeout_ns;
     outcome->counting = counting_locked(copies);
     metrics_add(copies->store->metrics, METRIC_ACK_COPIES_LATE, (int64_t)count);
@@ -428,13 +465,14 @@ static void release_all_locked(struct copies *copies, struct outcome *outcome)
 static void rearm_locked(struct copies *copies, struct outcome *outcome)
 {
     const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
-    unsigned ready = 0;
+    struct tally ready = {0};
     if (!copies->degraded)
         return;
     for (size_t i = 0; i < copies->follower_count; i++)
-        ready += counts_locked(copies, i, now_ns) && copies->followers[i].caught_up[LANE_SMALL] &&
-                 copies->followers[i].caught_up[LANE_LARGE];
-    if (ready < copies->config.wanted)
+        if (counts_locked(copies, i, now_ns) && copies->followers[i].caught_up[LANE_SMALL] &&
+            copies->followers[i].caught_up[LANE_LARGE])
+            tally_add_locked(copies, i, &ready);
+    if (!suffices_locked(copies, &ready))
         return;
     copies->degraded = false;
     outcome->restored = true;
@@ -485,13 +523,15 @@ static void deliver(struct copies *copies, const struct outcome *outcome)
     }
     if (outcome->late_begins)
         log_event(LOG_LEVEL_WARN, "ack_copies_late",
-                  "wanted=%u followers=%zu timeout_ms=%" PRId64 " otherwise=refuse",
-                  outcome->wanted, outcome->counting, outcome->timeout_ns / NS_PER_MS);
+                  "wanted=%u bucket=%s followers=%zu timeout_ms=%" PRId64 " otherwise=refuse",
+                  outcome->wanted, outcome->needs_one ? "wanted" : "no", outcome->counting,
+                  outcome->timeout_ns / NS_PER_MS);
     if (outcome->late_ends)
         log_event(LOG_LEVEL_INFO, "ack_copies_in_time", "otherwise=refuse");
     if (outcome->degraded)
         log_event(LOG_LEVEL_WARN, "ack_copies_degraded",
-                  "wanted=%u followers=%zu timeout_ms=%" PRId64, outcome->wanted, outcome->counting,
+                  "wanted=%u bucket=%s followers=%zu timeout_ms=%" PRId64, outcome->wanted,
+                  outcome->needs_one ? "wanted" : "no", outcome->counting,
                   outcome->timeout_ns / NS_PER_MS);
     if (outcome->restored)
         log_event(LOG_LEVEL_INFO, "ack_copies_restored", "wanted=%u", outcome->wanted);
@@ -499,17 +539,18 @@ static void deliver(struct copies *copies, const struct outcome *outcome)
 
 static void refusal(const struct outcome *outcome, bool stopped, struct status *status)
 {
+    const char *const bucket = outcome->needs_one ? "in the bucket (tier-mode) and " : "";
     if (stopped)
         status_fail(status, STATUS_UNAVAILABLE,
-                    "stored here, but this server stops before %u other nodes have said that they "
-                    "have it (ack-copies); send it again, here or to another node",
-                    outcome->wanted);
+                    "stored here, but this server stops before it is known to be %son %u other "
+                    "nodes (ack-copies); send it again, here or to another node",
+                    bucket, outcome->wanted);
     else
         status_fail(status, STATUS_UNAVAILABLE,
-                    "stored here, but not on %u other nodes within %" PRId64
+                    "stored here, but not %son %u other nodes within %" PRId64
                     " ms (ack-copies, ack-copies-timeout): %zu follow this one at present; send it "
-                    "again, it is answered as soon as they have it",
-                    outcome->wanted, outcome->timeout_ns / NS_PER_MS, outcome->counting);
+                    "again, it is answered as soon as it is",
+                    bucket, outcome->wanted, outcome->timeout_ns / NS_PER_MS, outcome->counting);
 }
 
 /* ---- followers */
@@ -650,6 +691,7 @@ void copies_state(struct copies *copies, struct copies_state *state)
     lock_acquire(&copies->lock);
     *state = (struct copies_state){
         .wanted = copies->config.wanted,
+        .needs_one = copies->config.needed_uid != 0,
         .degraded = copies->degraded,
         .counting = counting_locked(copies),
     };

@@ -9,7 +9,8 @@
  *   WAITING    answered   the time is over, DEGRADE: OK, with all that wait; from then on nobody waits
  *   degraded   armed      `wanted` followers have caught up once: writes wait again
  *
- * A follower counts as long as it is heard of: until the wait that it asked for is over, and FOLLOWER_AWAY_NS more.
+ * A follower counts as long as it is heard of: until the wait that it asked for is over, and FOLLOWER_AWAY_NS more. One of them may be
+ * needed by name, besides as many others as are wanted: the bucket, where nothing counts as kept that is not there.
  *
  * Threads: any.
  */
@@ -28,8 +29,9 @@ enum { COPIES_WANTED_MAX = 8, FOLLOWER_NAME_BYTES_MAX = 255, FOLLOWER_ADDRESS_BY
 #define FOLLOWER_AWAY_NS (5 * NS_PER_S)
 
 struct copies_config {
-    unsigned wanted; /* 0: writes wait for nobody */
-    int64_t timeout_ns;
+    unsigned wanted;     /* of others than the needed one */
+    uint64_t needed_uid; /* of a follower without which there are never enough; 0: none */
+    int64_t timeout_ns;  /* nothing wanted, nobody needed: writes wait for nobody */
     enum copies_otherwise otherwise;
 };
 
@@ -46,11 +48,14 @@ void copies_configure(struct copies *copies, const struct copies_config *config)
 /* All records of the lane up to this one are durable and visible. By the lane's committer. */
 void copies_published(struct copies *copies, enum lane lane, uint64_t seq);
 uint64_t copies_published_seq(struct copies *copies, enum lane lane);
+/* Who is told. */
+enum copies_hook { COPIES_HOOK_FEEDS, COPIES_HOOK_BUCKET, COPIES_HOOKS };
 /*
  * hook is called with each copies_published(), holding no lock, on the committer: it may wake somebody, no more. NULL: nobody; no
  * call of an earlier one goes on then.
  */
 void copies_set_hook(struct copies *copies,
+                     enum copies_hook which,
                      void (*hook)(void *argument, enum lane lane),
                      void *argument);
 
@@ -109,6 +114,7 @@ void copies_render(struct copies *copies, struct metrics_text *text);
 
 struct copies_state {
     unsigned wanted;
+    bool needs_one; /* needed_uid */
     bool degraded;
     size_t counting; /* followers that count */
 };

@@ -493,6 +493,14 @@ static const struct option options[] = {
      .choices = "on|off",
      .help = "on: what the bucket has is not missing in FindMissingBlobs. A request for each blob "
              "that is new, for at most 0.5 s a call. Needs --tier-reads on."},
+    {.name = "tier-mode",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(tier_mode),
+     .default_value = "async",
+     .choices = "async|through",
+     .help = "When a write is answered. async: once it is on disk here. through: once it is in the "
+             "bucket, too; --ack-copies-timeout and --ack-copies-else say for how long."},
     {.name = "tier-expiry",
      .operand = "DURATION",
      .type = OPTION_DURATION,
@@ -675,6 +683,7 @@ void config_free(struct config *config)
     free(config->tier_credentials);
     free(config->tier_reads);
     free(config->tier_find);
+    free(config->tier_mode);
     free(config);
 }
 
@@ -1360,6 +1369,9 @@ static bool check_together(const struct config *config, struct status *status)
     if ((config->tier_url[0] == '\0') != (config->tier_bucket[0] == '\0'))
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "options tier-url and tier-bucket: both are needed, or none");
+    if (config->tier_url[0] == '\0' && strcmp(config->tier_mode, "through") == 0)
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "option tier-mode: through needs tier-url and tier-bucket");
     if ((config->tls_cert[0] == '\0') != (config->tls_key[0] == '\0'))
         return status_fail(status, STATUS_INVALID_ARGUMENT,
                            "options tls-cert and tls-key: both are needed, or none");

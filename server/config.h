@@ -79,6 +79,7 @@ struct config {
     uint64_t tier_downloads;
     char *tier_reads;       /* "on" or "off" */
     char *tier_find;        /* likewise */
+    char *tier_mode;        /* "async" or "through" */
     int64_t tier_expiry_ns; /* 0: nothing is removed there but by us */
     int64_t upload_keep_ns;
     int64_t drain_ns;

@@ -33,7 +33,7 @@ bool feed_waits_new(struct copies *copies,
     made->clock = clock;
     made->metrics = metrics;
     lock_init(&made->lock, LOCK_RANK_SERVER);
-    copies_set_hook(copies, log_goes_on, made);
+    copies_set_hook(copies, COPIES_HOOK_FEEDS, log_goes_on, made);
     *waits = made;
     return true;
 }
@@ -42,7 +42,7 @@ void feed_waits_free(struct feed_waits *waits)
 {
     if (waits == NULL)
         return;
-    copies_set_hook(waits->copies, NULL, NULL);
+    copies_set_hook(waits->copies, COPIES_HOOK_FEEDS, NULL, NULL);
     ASSERT(waits->first == NULL);
     lock_destroy(&waits->lock);
     free(waits);

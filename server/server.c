@@ -295,6 +295,7 @@ static bool open_store(struct server *server, struct status *status)
     server->store = durability_store(server->durability);
     const struct copies_config copies = {
         .wanted = (unsigned)config->ack_copies,
+        .needed_uid = tier_follower_uid(config),
         .timeout_ns = config->ack_copies_timeout_ns,
         .otherwise =
             strcmp(config->ack_copies_else, "degrade") == 0 ? COPIES_DEGRADE : COPIES_REFUSE,
@@ -611,9 +612,10 @@ static void note_copies(struct server *server)
     copies_state(durability_copies(server->durability), &copies);
     if (copies.degraded)
         snprintf(note, sizeof(note),
-                 "writes are answered without the %u copies that ack-copies asks for; %zu nodes "
+                 "writes are answered without %sthe %u copies that ack-copies asks for; %zu nodes "
                  "follow this one",
-                 copies.wanted, copies.counting);
+                 copies.needs_one ? "waiting for the bucket (tier-mode) and " : "", copies.wanted,
+                 copies.counting);
     health_set_note(server->health, note);
 }
 

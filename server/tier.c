@@ -31,6 +31,14 @@ static const char *text_or_null(const char *text);
 static uint64_t place_of(const struct config *config);
 static uint64_t deleted_until_seq(void *argument);
 
+uint64_t tier_follower_uid(const struct config *config)
+{
+    if (config->tier_url[0] == '\0' || strcmp(config->tier_mode, "through") != 0)
+        return 0;
+    const uint64_t uid = place_of(config);
+    return uid != 0 ? uid : 1;
+}
+
 bool tier_start(const struct config *config,
                 struct durability *durability,
                 struct metrics *metrics,
@@ -67,7 +75,10 @@ bool tier_start(const struct config *config,
                                             .prefix = config->tier_prefix,
                                             .place = place_of(config),
                                             .uploads = (size_t)config->tier_uploads,
-                                            .shared = config->peers.count > 0};
+                                            .shared = config->peers.count > 0,
+                                            .follower_uid = tier_follower_uid(config),
+                                            .follower_name = config->tier_bucket,
+                                            .follower_address = config->tier_url};
     if (!tier_queue_start(&queue, &tier->queue, status))
         goto fail;
     log_event(LOG_LEVEL_INFO, "tier_started",

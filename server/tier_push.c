@@ -120,10 +120,13 @@ void tier_push_stop(struct tier_push *push)
     lock_release(&push->lock);
 }
 
-static bool pause_locked(struct tier_push *push, int64_t duration_ns) REQUIRES(push->lock)
+/* seen: NULL, or what the news must be for the pause to go on. */
+static bool pause_locked(struct tier_push *push, int64_t duration_ns, const uint64_t *seen)
+    REQUIRES(push->lock)
 {
     const int64_t until_ns = clock_monotonic_ns(clock_real()) + duration_ns;
-    for (int64_t left_ns = duration_ns; !push->stopping && left_ns > 0;
+    for (int64_t left_ns = duration_ns;
+         !push->stopping && left_ns > 0 && (seen == NULL || push->news == *seen);
          left_ns = until_ns - clock_monotonic_ns(clock_real()))
         (void)condition_wait_for(&push->changed, &push->lock, left_ns);
     return !push->stopping;
@@ -140,7 +143,24 @@ static bool is_stopping(struct tier_push *push)
 bool tier_push_pause(struct tier_push *push, int64_t duration_ns)
 {
     lock_acquire(&push->lock);
-    const bool goes_on = pause_locked(push, duration_ns);
+    const bool goes_on = pause_locked(push, duration_ns, NULL);
+    lock_release(&push->lock);
+    return goes_on;
+}
+
+void tier_push_wake(struct tier_push *push)
+{
+    lock_acquire(&push->lock);
+    push->news++;
+    condition_broadcast(&push->changed);
+    lock_release(&push->lock);
+}
+
+bool tier_push_await_news(struct tier_push *push, uint64_t *seen, int64_t duration_ns)
+{
+    lock_acquire(&push->lock);
+    const bool goes_on = pause_locked(push, duration_ns, seen);
+    *seen = push->news;
     lock_release(&push->lock);
     return goes_on;
 }

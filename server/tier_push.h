@@ -35,6 +35,7 @@ struct tier_push {
     struct condition changed; /* a stop, or the end of a flight */
     bool stopping;            /* guarded by lock, as below */
     bool failing;             /* the last attempt of anybody */
+    uint64_t news;            /* how often tier_push_wake() was called */
 };
 
 struct tier_push_config {
@@ -56,6 +57,10 @@ void tier_push_destroy(
 void tier_push_stop(struct tier_push *push);
 /* False: it is being stopped. */
 bool tier_push_pause(struct tier_push *push, int64_t duration_ns);
+/* The log goes on: ends the waits of those that wait for that. Any thread. */
+void tier_push_wake(struct tier_push *push);
+/* A pause that ends early when it was woken since *seen, which is moved on. False: it is being stopped. */
+bool tier_push_await_news(struct tier_push *push, uint64_t *seen, int64_t duration_ns);
 
 enum { TIER_LOOK_AT_A_TIME = 256 }; /* blobs of an action result that are looked for together */
 

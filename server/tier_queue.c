@@ -18,6 +18,8 @@ enum {
 };
 /* How often the end of the log is looked at, and the cursor written. */
 static const int64_t idle_ns = 250 * NS_PER_MS;
+/* It counts as heard of while this process runs: what is in the bucket stays there when that does not answer. */
+static const int64_t heard_ns = 3650 * 24 * 3600 * NS_PER_S;
 static const int64_t save_ns = NS_PER_S;
 
 enum phase { PHASE_BLOBS, PHASE_ACTIONS };
@@ -40,6 +42,7 @@ struct tier_lane {
     struct tier_pusher pusher;
     uint64_t after_seq, saved_seq;
     uint64_t look_until_seq; /* what is before may be in the bucket: of an earlier run */
+    uint64_t seen_news;
     bool began;
     int64_t saved_ns;
     _Atomic uint64_t done_seq;
@@ -69,6 +72,8 @@ static bool read_failed(struct tier_lane *lane, const struct status *why);
 static bool run_phase(struct tier_lane *lane, const struct feed_batch *batch, enum phase phase);
 static bool run_forgets(struct tier_lane *lane, const struct feed_batch *batch);
 static void move_on(struct tier_lane *lane, const struct feed_batch *batch);
+static void log_goes_on(void *argument, enum lane lane);
+static void tell_how_far(const struct tier_lane *lane);
 static void save(struct tier_lane *lane);
 static void run_upload(void *argument);
 static const struct feed_entry *take_locked(struct tier_lane *lane) REQUIRES(lane->lock);
@@ -118,6 +123,9 @@ bool tier_queue_start(const struct tier_queue_config *config,
     for (size_t i = 0; i < LANE_COUNT; i++)
         if (!start_lane(&queue->lanes[i], uploads[i], status))
             goto fail;
+    if (config->follower_uid != 0)
+        copies_set_hook(durability_copies(config->durability), COPIES_HOOK_BUCKET, log_goes_on,
+                        queue);
     *queue_out = queue;
     return true;
 fail:
@@ -156,6 +164,9 @@ void tier_queue_stop(struct tier_queue *queue)
 {
     if (queue == NULL)
         return;
+    if (queue->config.follower_uid != 0)
+        copies_set_hook(durability_copies(queue->config.durability), COPIES_HOOK_BUCKET, NULL,
+                        NULL);
     if (queue->push.store != NULL)
         tier_push_stop(&queue->push);
     for (size_t i = 0; i < LANE_COUNT; i++) {
@@ -196,7 +207,8 @@ static void run_planner(void *argument)
     bool goes_on = true;
     while (goes_on) {
         bool more = false;
-        goes_on = round_of(lane, &more) && (more || tier_push_pause(&lane->queue->push, idle_ns));
+        goes_on = round_of(lane, &more) &&
+                  (more || tier_push_await_news(&lane->queue->push, &lane->seen_news, idle_ns));
     }
     save(lane);
 }
@@ -294,6 +306,30 @@ static void move_on(struct tier_lane *lane, const struct feed_batch *batch)
                 (int64_t)batch->behind_bytes);
     if (clock_monotonic_ns(lane->queue->store->clock) - lane->saved_ns >= save_ns)
         save(lane);
+    tell_how_far(lane);
+}
+
+/* On the committer. */
+static void log_goes_on(void *argument, enum lane lane)
+{
+    struct tier_queue *const queue = argument;
+    (void)lane;
+    tier_push_wake(&queue->push);
+}
+
+/* What could not be brought there, since it is damaged or gone here, is answered, too: nobody can bring it any more. */
+static void tell_how_far(const struct tier_lane *lane)
+{
+    const struct tier_queue_config *const config = &lane->queue->config;
+    if (config->follower_uid == 0)
+        return;
+    const struct follower_report report = {.uid = config->follower_uid,
+                                           .name = bytes_of_string(config->follower_name),
+                                           .address = bytes_of_string(config->follower_address),
+                                           .lane = lane->lane,
+                                           .durable_seq = lane->after_seq,
+                                           .wait_ns = heard_ns};
+    copies_report(durability_copies(config->durability), &report);
 }
 
 static void save(struct tier_lane *lane)

@@ -30,6 +30,12 @@ struct tier_queue_config {
     size_t uploads;     /* at a time, both lanes together */
     bool shared;        /* others bring the same blobs: each is looked for first */
     int64_t pause_min_ns, pause_max_ns, tell_pause_ns; /* as in server/tier_push.h */
+    /*
+     * Not 0: writes wait for the bucket (durability/copies.h). As this follower, with this name and address, it is told how far the log is
+     * in it, and the log is gone on with as soon as there is something new.
+     */
+    uint64_t follower_uid;
+    const char *follower_name, *follower_address; /* copied where they are told */
 };
 
 MUST_CHECK bool tier_queue_start(const struct tier_queue_config *config,

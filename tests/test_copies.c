@@ -45,6 +45,13 @@ static void want(unsigned wanted, enum copies_otherwise otherwise)
     copies_configure(copies, &config);
 }
 
+static void need(uint64_t uid, unsigned wanted, enum copies_otherwise otherwise)
+{
+    const struct copies_config config = {
+        .wanted = wanted, .needed_uid = uid, .timeout_ns = TIMEOUT_NS, .otherwise = otherwise};
+    copies_configure(copies, &config);
+}
+
 static void report(uint64_t uid, enum lane lane, uint64_t durable_seq)
 {
     const struct follower_report told = {.uid = uid,
@@ -171,6 +178,64 @@ START_TEST(a_write_whose_time_is_over_is_refused_though_it_is_stored)
     catch_up(FIRST);
     ck_assert_int_eq(finish(&put), STATUS_OK);
     ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_BLOBS_WRITTEN), written);
+}
+END_TEST
+
+START_TEST(no_number_of_others_stands_in_for_the_follower_that_is_needed)
+{
+    struct store_put puts[3];
+    struct status status;
+    need(FIRST, 0, COPIES_REFUSE);
+    start(&puts[0], "one");
+    wait_until_held(1);
+    catch_up(SECOND);
+    catch_up(SECOND + 1);
+    ck_assert(!copies_cover_all(copies));
+    usleep(20000);
+    ck_assert(!is_done(&puts[0]));
+    catch_up(FIRST);
+    ck_assert_int_eq(finish(&puts[0]), STATUS_OK);
+    ck_assert(copies_cover_all(copies));
+
+    /* Nor is it one of those that are wanted besides. */
+    need(FIRST, 1, COPIES_REFUSE);
+    start(&puts[1], "two");
+    wait_until_held(1);
+    catch_up(FIRST);
+    usleep(20000);
+    ck_assert(!is_done(&puts[1]));
+    catch_up(SECOND);
+    ck_assert_int_eq(finish(&puts[1]), STATUS_OK);
+
+    start(&puts[2], "three");
+    wait_until_held(1);
+    catch_up(SECOND);
+    advance(TIMEOUT_NS);
+    ck_assert(!store_put_finish(&puts[2], &status));
+    ck_assert_int_eq(status.code, STATUS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(status.message, "not in the bucket (tier-mode) and on 1 other"));
+}
+END_TEST
+
+START_TEST(degraded_for_want_of_the_needed_follower_ends_when_that_has_caught_up)
+{
+    struct store_put puts[2];
+    struct copies_state state;
+    need(FIRST, 0, COPIES_DEGRADE);
+    start(&puts[0], "one");
+    wait_until_held(1);
+    advance(TIMEOUT_NS);
+    ck_assert_int_eq(finish(&puts[0]), STATUS_OK);
+    catch_up(SECOND);
+    copies_state(copies, &state);
+    ck_assert(state.degraded && state.needs_one);
+    catch_up(FIRST);
+    copies_state(copies, &state);
+    ck_assert(!state.degraded);
+    start(&puts[1], "two");
+    wait_until_held(1);
+    catch_up(FIRST);
+    ck_assert_int_eq(finish(&puts[1]), STATUS_OK);
 }
 END_TEST
 
@@ -463,6 +528,8 @@ int main(void)
     tcase_add_test(tests, nobody_waits_unless_copies_are_asked_for);
     tcase_add_test(tests, each_lane_waits_for_its_own_log);
     tcase_add_test(tests, a_write_whose_time_is_over_is_refused_though_it_is_stored);
+    tcase_add_test(tests, no_number_of_others_stands_in_for_the_follower_that_is_needed);
+    tcase_add_test(tests, degraded_for_want_of_the_needed_follower_ends_when_that_has_caught_up);
     tcase_add_test(tests, degraded_writes_wait_for_nobody_until_the_followers_have_caught_up);
     tcase_add_test(tests, a_follower_keeps_up_when_it_is_where_the_log_ended_at_its_last_report);
     tcase_add_test(tests, a_follower_that_is_not_heard_of_is_no_copy);

@@ -2,7 +2,7 @@
 /*
  * Proves what clients get of a bucket: a node whose disk is gone serves all that it had, action results with all that they name; while
  * the bucket does not answer, what is here is served as ever, what may be there alone is UNAVAILABLE and not missing, and an action
- * result is a miss; and without --tier-reads nothing is asked of it.
+ * result is a miss; without --tier-reads nothing is asked of it; and with --tier-mode through a write is answered once it is there.
  *
  * Method: the whole server in this process, asked over gRPC, with a fake S3 server behind it.
  */
@@ -12,6 +12,7 @@
 #include "server/server.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/messages.h"
+#include "tests/support/reapi_names.h"
 #include "tests/support/rpc_client.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_run.h"
@@ -27,6 +28,9 @@ static struct rpc_client client;
 static struct fake_s3 *fake;
 static const char *reads = "on";
 static const char *finds = "off";
+static const char *mode = "async";
+static const char *otherwise = "refuse";
+static const char *patience = "60s";
 static char text[RPC_TEXT_BYTES_MAX];
 
 static void start(void)
@@ -36,9 +40,15 @@ static void start(void)
     char url[64];
     char choice[8];
     char find[8];
+    char how[8];
+    char what_then[8];
+    char how_long[8];
     snprintf(url, sizeof(url), "http://127.0.0.1:%d", fake_s3_port(fake));
     snprintf(choice, sizeof(choice), "%s", reads);
     snprintf(find, sizeof(find), "%s", finds);
+    snprintf(how, sizeof(how), "%s", mode);
+    snprintf(what_then, sizeof(what_then), "%s", otherwise);
+    snprintf(how_long, sizeof(how_long), "%s", patience);
     char *const arguments[] = {(char[]){"varved"},
                                (char[]){"--data"},
                                directory.path,
@@ -55,7 +65,13 @@ static void start(void)
                                (char[]){"--tier-reads"},
                                choice,
                                (char[]){"--tier-find"},
-                               find};
+                               find,
+                               (char[]){"--tier-mode"},
+                               how,
+                               (char[]){"--ack-copies-else"},
+                               what_then,
+                               (char[]){"--ack-copies-timeout"},
+                               how_long};
     char *const environment[] = {NULL};
     ck_assert_msg(config_parse((int)ARRAY_LENGTH(arguments), arguments, environment, &action,
                                &config, &status),
@@ -125,6 +141,33 @@ static struct digest digest_of_number(unsigned number)
     fill(data, number);
     digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of(data, sizeof(data)), &digest);
     return digest;
+}
+
+/* The status of the blob in the answer. */
+static grpc_status_code try_to_store(unsigned number)
+{
+    uint8_t data[BLOB_BYTES];
+    const struct digest digest = digest_of_number(number);
+    struct byte_builder request = {0};
+    struct byte_builder entry = {0};
+    uint8_t *response = NULL;
+    size_t length = 0;
+    fill(data, number);
+    message_add_digest(&entry, 1, &digest);
+    message_add(&entry, 2, bytes_of(data, sizeof(data)));
+    message_add_message(&request, 2, &entry);
+    ck_assert_int_eq(unary(REAPI_METHOD("ContentAddressableStorage/BatchUpdateBlobs"), &request,
+                           &response, &length),
+                     GRPC_STATUS_OK);
+    REAPI(BatchUpdateBlobsResponse) *const seen = (void *)protobuf_c_message_unpack(
+        &REAPI_DESCRIPTOR(batch_update_blobs_response), NULL, length, response);
+    ck_assert_ptr_nonnull(seen);
+    ck_assert_uint_eq(seen->n_responses, 1);
+    const grpc_status_code code = (grpc_status_code)seen->responses[0]->status->code;
+    snprintf(text, sizeof(text), "%s", seen->responses[0]->status->message);
+    protobuf_c_message_free_unpacked(&seen->base, NULL);
+    free(response);
+    return code;
 }
 
 static struct digest store_number(unsigned number)
@@ -407,6 +450,58 @@ START_TEST(without_reads_the_bucket_is_not_asked)
 }
 END_TEST
 
+START_TEST(through_means_that_a_write_is_answered_once_it_is_in_the_bucket)
+{
+    mode = "through";
+    lose_the_disk();
+    for (int i = 0; i < 5; i++) {
+        ck_assert_msg(try_to_store((unsigned)i) == GRPC_STATUS_OK, "%s", text);
+        ck_assert_int_eq(fake_s3_objects(fake), i + 1);
+    }
+    const struct digest file = digest_of_number(0);
+    const struct digest action = store_result(1, &file, 1);
+    ck_assert_int_eq(fake_s3_objects(fake), 6);
+    lose_the_disk();
+    ck_assert_msg(get_result(&action) == GRPC_STATUS_OK, "%s", text);
+    for (unsigned i = 0; i < 5; i++)
+        ck_assert_int_eq(read_number(i), GRPC_STATUS_OK);
+}
+END_TEST
+
+START_TEST(through_and_the_bucket_does_not_answer_so_the_write_is_refused_and_missing)
+{
+    mode = "through";
+    patience = "100ms";
+    lose_the_disk();
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, "PUT", NULL);
+    ck_assert_int_eq(try_to_store(1), GRPC_STATUS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(text, "stored here, but not in the bucket"));
+    ck_assert_uint_eq(count_missing(1, 1), 1);
+    ck_assert_int_eq(read_number(1), GRPC_STATUS_OK);
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    WAIT_UNTIL(try_to_store(1) == GRPC_STATUS_OK);
+    ck_assert_int_eq(fake_s3_objects(fake), 1);
+    ck_assert_uint_eq(count_missing(1, 1), 0);
+}
+END_TEST
+
+START_TEST(through_else_degrade_answers_without_the_bucket_until_that_has_caught_up)
+{
+    mode = "through";
+    patience = "100ms";
+    otherwise = "degrade";
+    lose_the_disk();
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, "PUT", NULL);
+    ck_assert_int_eq(try_to_store(1), GRPC_STATUS_OK);
+    ck_assert_int_eq(fake_s3_objects(fake), 0);
+    ck_assert_int_eq(metrics_get(server->metrics, METRIC_ACK_COPIES_DEGRADED), 1);
+    ck_assert_int_eq(try_to_store(2), GRPC_STATUS_OK);
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    WAIT_UNTIL(metrics_get(server->metrics, METRIC_ACK_COPIES_DEGRADED) == 0);
+    wait_until_there(2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *const suite = suite_create("tier");
@@ -420,6 +515,9 @@ int main(void)
     tcase_add_test(all, what_the_bucket_has_is_not_missing_if_it_is_asked);
     tcase_add_test(all, bucket_that_is_silent_makes_everything_missing_that_is_not_here);
     tcase_add_test(all, without_reads_the_bucket_is_not_asked);
+    tcase_add_test(all, through_means_that_a_write_is_answered_once_it_is_in_the_bucket);
+    tcase_add_test(all, through_and_the_bucket_does_not_answer_so_the_write_is_refused_and_missing);
+    tcase_add_test(all, through_else_degrade_answers_without_the_bucket_until_that_has_caught_up);
     suite_add_tcase(suite, all);
     return test_run(suite);
 }
