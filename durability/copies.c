@@ -37,8 +37,8 @@ struct hook {
 
 /* Of those that have something. */
 struct tally {
-    unsigned others;
-    bool needed;
+    unsigned nodes;
+    bool bucket;
 };
 
 struct copies {
@@ -70,7 +70,7 @@ struct outcome {
     size_t late;
     bool degraded, restored, late_begins, late_ends;
     unsigned wanted;
-    bool needs_one;
+    bool bucket_needed;
     size_t counting;
     int64_t timeout_ns;
 };
@@ -89,6 +89,7 @@ static bool suffices_locked(const struct copies *copies, const struct tally *tal
     REQUIRES(copies->lock);
 static bool counts_locked(const struct copies *copies, size_t at, int64_t now_ns)
     REQUIRES(copies->lock);
+static bool is_bucket_locked(const struct copies *copies, size_t at) REQUIRES(copies->lock);
 static size_t counting_locked(const struct copies *copies) REQUIRES(copies->lock);
 static bool enqueue_locked(struct copies *copies, enum lane lane, uint64_t seq, struct ack *acks)
     REQUIRES(copies->lock);
@@ -292,7 +293,7 @@ static void note_covered_locked(struct copies *copies, enum lane lane)
 
 static bool waits_locked(const struct copies *copies)
 {
-    return copies->config.wanted > 0 || copies->config.needed_uid != 0;
+    return copies->config.wanted > 0 || copies->config.bucket_needed;
 }
 
 static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
@@ -306,18 +307,24 @@ static bool enough_locked(struct copies *copies, enum lane lane, uint64_t seq)
     return suffices_locked(copies, &have);
 }
 
+static bool is_bucket_locked(const struct copies *copies, size_t at)
+{
+    return copies->config.bucket_uid != 0 &&
+           copies->followers[at].public.uid == copies->config.bucket_uid;
+}
+
 static void tally_add_locked(const struct copies *copies, size_t at, struct tally *tally)
 {
-    if (copies->followers[at].public.uid == copies->config.needed_uid)
-        tally->needed = true;
+    if (is_bucket_locked(copies, at))
+        tally->bucket = true;
     else
-        tally->others++;
+        tally->nodes++;
 }
 
 static bool suffices_locked(const struct copies *copies, const struct tally *tally)
 {
-    return tally->others >= copies->config.wanted &&
-           (copies->config.needed_uid == 0 || tally->needed);
+    return tally->nodes >= copies->config.wanted &&
+           (tally->bucket || !copies->config.bucket_needed);
 }
 
 static bool counts_locked(const struct copies *copies, size_t at, int64_t now_ns)
@@ -330,7 +337,7 @@ static size_t counting_locked(const struct copies *copies)
     const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
     size_t counting = 0;
     for (size_t i = 0; i < copies->follower_count; i++)
-        counting += counts_locked(copies, i, now_ns);
+        counting += counts_locked(copies, i, now_ns) && !is_bucket_locked(copies, i);
     return counting;
 }
 
@@ -421,7 +428,7 @@ static void give_up_locked(struct copies *copies, struct ack *acks, struct outco
     const size_t count = length_of(acks);
     outcome->late += count;
     outcome->wanted = copies->config.wanted;
-    outcome->needs_one = copies->config.needed_uid != 0;
+    outcome->bucket_needed = copies->config.bucket_needed;
     outcome->timeout_ns = copies->config.timeout_ns;
     outcome->counting = counting_locked(copies);
     metrics_add(copies->store->metrics, METRIC_ACK_COPIES_LATE, (int64_t)count);
@@ -524,14 +531,14 @@ static void deliver(struct copies *copies, const struct outcome *outcome)
     if (outcome->late_begins)
         log_event(LOG_LEVEL_WARN, "ack_copies_late",
                   "wanted=%u bucket=%s followers=%zu timeout_ms=%" PRId64 " otherwise=refuse",
-                  outcome->wanted, outcome->needs_one ? "wanted" : "no", outcome->counting,
+                  outcome->wanted, outcome->bucket_needed ? "wanted" : "no", outcome->counting,
                   outcome->timeout_ns / NS_PER_MS);
     if (outcome->late_ends)
         log_event(LOG_LEVEL_INFO, "ack_copies_in_time", "otherwise=refuse");
     if (outcome->degraded)
         log_event(LOG_LEVEL_WARN, "ack_copies_degraded",
                   "wanted=%u bucket=%s followers=%zu timeout_ms=%" PRId64, outcome->wanted,
-                  outcome->needs_one ? "wanted" : "no", outcome->counting,
+                  outcome->bucket_needed ? "wanted" : "no", outcome->counting,
                   outcome->timeout_ns / NS_PER_MS);
     if (outcome->restored)
         log_event(LOG_LEVEL_INFO, "ack_copies_restored", "wanted=%u", outcome->wanted);
@@ -539,7 +546,7 @@ static void deliver(struct copies *copies, const struct outcome *outcome)
 
 static void refusal(const struct outcome *outcome, bool stopped, struct status *status)
 {
-    const char *const bucket = outcome->needs_one ? "in the bucket (tier-mode) and " : "";
+    const char *const bucket = outcome->bucket_needed ? "in the bucket (tier-mode) and " : "";
     if (stopped)
         status_fail(status, STATUS_UNAVAILABLE,
                     "stored here, but this server stops before it is known to be %son %u other "
@@ -691,7 +698,7 @@ void copies_state(struct copies *copies, struct copies_state *state)
     lock_acquire(&copies->lock);
     *state = (struct copies_state){
         .wanted = copies->config.wanted,
-        .needs_one = copies->config.needed_uid != 0,
+        .bucket_needed = copies->config.bucket_needed,
         .degraded = copies->degraded,
         .counting = counting_locked(copies),
     };

@@ -10,7 +10,7 @@
  *   degraded   armed      `wanted` followers have caught up once: writes wait again
  *
  * A follower counts as long as it is heard of: until the wait that it asked for is over, and FOLLOWER_AWAY_NS more. One of them may be
- * needed by name, besides as many others as are wanted: the bucket, where nothing counts as kept that is not there.
+ * a bucket instead of a node: it is none of those that are wanted, but may be needed besides, and then there are never enough without it.
  *
  * Threads: any.
  */
@@ -29,9 +29,10 @@ enum { COPIES_WANTED_MAX = 8, FOLLOWER_NAME_BYTES_MAX = 255, FOLLOWER_ADDRESS_BY
 #define FOLLOWER_AWAY_NS (5 * NS_PER_S)
 
 struct copies_config {
-    unsigned wanted;     /* of others than the needed one */
-    uint64_t needed_uid; /* of a follower without which there are never enough; 0: none */
-    int64_t timeout_ns;  /* nothing wanted, nobody needed: writes wait for nobody */
+    unsigned wanted;     /* nodes */
+    uint64_t bucket_uid; /* of the follower that is a bucket; 0: none is */
+    bool bucket_needed;  /* neither this nor any wanted: writes wait for nobody */
+    int64_t timeout_ns;
     enum copies_otherwise otherwise;
 };
 
@@ -114,9 +115,9 @@ void copies_render(struct copies *copies, struct metrics_text *text);
 
 struct copies_state {
     unsigned wanted;
-    bool needs_one; /* needed_uid */
+    bool bucket_needed;
     bool degraded;
-    size_t counting; /* followers that count */
+    size_t counting; /* nodes that count */
 };
 void copies_state(struct copies *copies, struct copies_state *state);
 

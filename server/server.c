@@ -295,7 +295,8 @@ static bool open_store(struct server *server, struct status *status)
     server->store = durability_store(server->durability);
     const struct copies_config copies = {
         .wanted = (unsigned)config->ack_copies,
-        .needed_uid = tier_follower_uid(config),
+        .bucket_uid = tier_follower_uid(config),
+        .bucket_needed = strcmp(config->tier_mode, "through") == 0,
         .timeout_ns = config->ack_copies_timeout_ns,
         .otherwise =
             strcmp(config->ack_copies_else, "degrade") == 0 ? COPIES_DEGRADE : COPIES_REFUSE,
@@ -614,8 +615,8 @@ static void note_copies(struct server *server)
         snprintf(note, sizeof(note),
                  "writes are answered without %sthe %u copies that ack-copies asks for; %zu nodes "
                  "follow this one",
-                 copies.needs_one ? "waiting for the bucket (tier-mode) and " : "", copies.wanted,
-                 copies.counting);
+                 copies.bucket_needed ? "waiting for the bucket (tier-mode) and " : "",
+                 copies.wanted, copies.counting);
     health_set_note(server->health, note);
 }
 

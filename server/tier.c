@@ -20,6 +20,7 @@ struct tier {
     struct tier_queue *queue;
     struct tier_fetch *reader; /* NULL: what is there is not read */
     bool finds;
+    char name[FOLLOWER_NAME_BYTES_MAX + 1]; /* among the followers */
 };
 
 static bool open_bucket(const struct config *config,
@@ -33,7 +34,7 @@ static uint64_t deleted_until_seq(void *argument);
 
 uint64_t tier_follower_uid(const struct config *config)
 {
-    if (config->tier_url[0] == '\0' || strcmp(config->tier_mode, "through") != 0)
+    if (config->tier_url[0] == '\0')
         return 0;
     const uint64_t uid = place_of(config);
     return uid != 0 ? uid : 1;
@@ -65,6 +66,7 @@ bool tier_start(const struct config *config,
                                              .downloads = (size_t)config->tier_downloads,
                                              .deleted_until_seq = deleted_until_seq,
                                              .argument = tier};
+    snprintf(tier->name, sizeof(tier->name), "bucket %s", config->tier_bucket);
     tier->finds = strcmp(config->tier_reads, "on") == 0 && strcmp(config->tier_find, "on") == 0;
     if (strcmp(config->tier_reads, "on") == 0 && !tier_fetch_start(&reader, &tier->reader, status))
         goto fail;
@@ -77,7 +79,8 @@ bool tier_start(const struct config *config,
                                             .uploads = (size_t)config->tier_uploads,
                                             .shared = config->peers.count > 0,
                                             .follower_uid = tier_follower_uid(config),
-                                            .follower_name = config->tier_bucket,
+                                            .hurries = strcmp(config->tier_mode, "through") == 0,
+                                            .follower_name = tier->name,
                                             .follower_address = config->tier_url};
     if (!tier_queue_start(&queue, &tier->queue, status))
         goto fail;

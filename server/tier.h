@@ -20,7 +20,7 @@ MUST_CHECK bool tier_start(const struct config *config,
                            struct flights *flights,
                            struct tier **tier,
                            struct status *status);
-/* As whom the bucket follows the log, for writes that wait for it (--tier-mode through; durability/copies.h); 0: none does. */
+/* As whom the bucket follows the log (durability/copies.h); 0: there is none. */
 uint64_t tier_follower_uid(const struct config *config);
 /* Who gets from it what is asked for; NULL: there is no bucket, or --tier-reads is off. tier may be NULL. */
 struct tier_fetch *tier_reader(struct tier *tier);

@@ -123,7 +123,7 @@ bool tier_queue_start(const struct tier_queue_config *config,
     for (size_t i = 0; i < LANE_COUNT; i++)
         if (!start_lane(&queue->lanes[i], uploads[i], status))
             goto fail;
-    if (config->follower_uid != 0)
+    if (config->hurries)
         copies_set_hook(durability_copies(config->durability), COPIES_HOOK_BUCKET, log_goes_on,
                         queue);
     *queue_out = queue;
@@ -164,7 +164,7 @@ void tier_queue_stop(struct tier_queue *queue)
 {
     if (queue == NULL)
         return;
-    if (queue->config.follower_uid != 0)
+    if (queue->config.hurries)
         copies_set_hook(durability_copies(queue->config.durability), COPIES_HOOK_BUCKET, NULL,
                         NULL);
     if (queue->push.store != NULL)

@@ -31,11 +31,12 @@ struct tier_queue_config {
     bool shared;        /* others bring the same blobs: each is looked for first */
     int64_t pause_min_ns, pause_max_ns, tell_pause_ns; /* as in server/tier_push.h */
     /*
-     * Not 0: writes wait for the bucket (durability/copies.h). As this follower, with this name and address, it is told how far the log is
-     * in it, and the log is gone on with as soon as there is something new.
+     * Not 0: the follower (durability/copies.h) as which it is told how far the log is in the bucket; is heard of as long as it gets on, or
+     * has nothing to do.
      */
     uint64_t follower_uid;
-    const char *follower_name, *follower_address; /* copied where they are told */
+    const char *follower_name, *follower_address; /* borrowed */
+    bool hurries; /* somebody waits for it: what is new is taken at once, not four times a second */
 };
 
 MUST_CHECK bool tier_queue_start(const struct tier_queue_config *config,

@@ -45,10 +45,13 @@ static void want(unsigned wanted, enum copies_otherwise otherwise)
     copies_configure(copies, &config);
 }
 
-static void need(uint64_t uid, unsigned wanted, enum copies_otherwise otherwise)
+static void need_bucket(uint64_t uid, unsigned wanted, enum copies_otherwise otherwise)
 {
-    const struct copies_config config = {
-        .wanted = wanted, .needed_uid = uid, .timeout_ns = TIMEOUT_NS, .otherwise = otherwise};
+    const struct copies_config config = {.wanted = wanted,
+                                         .bucket_uid = uid,
+                                         .bucket_needed = true,
+                                         .timeout_ns = TIMEOUT_NS,
+                                         .otherwise = otherwise};
     copies_configure(copies, &config);
 }
 
@@ -181,11 +184,11 @@ START_TEST(a_write_whose_time_is_over_is_refused_though_it_is_stored)
 }
 END_TEST
 
-START_TEST(no_number_of_others_stands_in_for_the_follower_that_is_needed)
+START_TEST(no_number_of_nodes_stands_in_for_a_bucket_that_is_needed)
 {
     struct store_put puts[3];
     struct status status;
-    need(FIRST, 0, COPIES_REFUSE);
+    need_bucket(FIRST, 0, COPIES_REFUSE);
     start(&puts[0], "one");
     wait_until_held(1);
     catch_up(SECOND);
@@ -198,7 +201,7 @@ START_TEST(no_number_of_others_stands_in_for_the_follower_that_is_needed)
     ck_assert(copies_cover_all(copies));
 
     /* Nor is it one of those that are wanted besides. */
-    need(FIRST, 1, COPIES_REFUSE);
+    need_bucket(FIRST, 1, COPIES_REFUSE);
     start(&puts[1], "two");
     wait_until_held(1);
     catch_up(FIRST);
@@ -217,18 +220,41 @@ START_TEST(no_number_of_others_stands_in_for_the_follower_that_is_needed)
 }
 END_TEST
 
-START_TEST(degraded_for_want_of_the_needed_follower_ends_when_that_has_caught_up)
+START_TEST(a_bucket_that_is_not_needed_is_seen_and_is_no_copy)
+{
+    struct store_put put;
+    struct follower follower;
+    struct copies_state state;
+    const struct copies_config config = {
+        .wanted = 1, .bucket_uid = FIRST, .timeout_ns = TIMEOUT_NS, .otherwise = COPIES_REFUSE};
+    copies_configure(copies, &config);
+    start(&put, "data");
+    wait_until_held(1);
+    catch_up(FIRST);
+    usleep(20000);
+    ck_assert(!is_done(&put));
+    ck_assert_uint_eq(copies_followers(copies, &follower, 1), 1);
+    ck_assert_uint_eq(follower.uid, FIRST);
+    ck_assert_uint_eq(follower.behind_records[LANE_SMALL], 0);
+    copies_state(copies, &state);
+    ck_assert_uint_eq(state.counting, 0);
+    catch_up(SECOND);
+    ck_assert_int_eq(finish(&put), STATUS_OK);
+}
+END_TEST
+
+START_TEST(degraded_for_want_of_the_bucket_ends_when_that_has_caught_up)
 {
     struct store_put puts[2];
     struct copies_state state;
-    need(FIRST, 0, COPIES_DEGRADE);
+    need_bucket(FIRST, 0, COPIES_DEGRADE);
     start(&puts[0], "one");
     wait_until_held(1);
     advance(TIMEOUT_NS);
     ck_assert_int_eq(finish(&puts[0]), STATUS_OK);
     catch_up(SECOND);
     copies_state(copies, &state);
-    ck_assert(state.degraded && state.needs_one);
+    ck_assert(state.degraded && state.bucket_needed);
     catch_up(FIRST);
     copies_state(copies, &state);
     ck_assert(!state.degraded);
@@ -528,8 +554,9 @@ int main(void)
     tcase_add_test(tests, nobody_waits_unless_copies_are_asked_for);
     tcase_add_test(tests, each_lane_waits_for_its_own_log);
     tcase_add_test(tests, a_write_whose_time_is_over_is_refused_though_it_is_stored);
-    tcase_add_test(tests, no_number_of_others_stands_in_for_the_follower_that_is_needed);
-    tcase_add_test(tests, degraded_for_want_of_the_needed_follower_ends_when_that_has_caught_up);
+    tcase_add_test(tests, no_number_of_nodes_stands_in_for_a_bucket_that_is_needed);
+    tcase_add_test(tests, a_bucket_that_is_not_needed_is_seen_and_is_no_copy);
+    tcase_add_test(tests, degraded_for_want_of_the_bucket_ends_when_that_has_caught_up);
     tcase_add_test(tests, degraded_writes_wait_for_nobody_until_the_followers_have_caught_up);
     tcase_add_test(tests, a_follower_keeps_up_when_it_is_where_the_log_ended_at_its_last_report);
     tcase_add_test(tests, a_follower_that_is_not_heard_of_is_no_copy);

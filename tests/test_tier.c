@@ -450,6 +450,22 @@ START_TEST(without_reads_the_bucket_is_not_asked)
 }
 END_TEST
 
+START_TEST(the_bucket_is_among_the_followers_with_how_far_it_is)
+{
+    struct copies *const copies = durability_copies(server->durability);
+    struct follower seen;
+    (void)store_number(1);
+    WAIT_UNTIL(copies_followers(copies, &seen, 1) == 1 && seen.durable_seq[LANE_SMALL] == 1);
+    ck_assert_str_eq(seen.name, "bucket " FAKE_S3_BUCKET);
+    ck_assert_uint_eq(seen.behind_records[LANE_SMALL], 0);
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, "PUT", NULL);
+    (void)store_number(2);
+    (void)store_number(3);
+    ck_assert_uint_eq(copies_followers(copies, &seen, 1), 1);
+    ck_assert_uint_eq(seen.behind_records[LANE_SMALL], 2);
+}
+END_TEST
+
 START_TEST(through_means_that_a_write_is_answered_once_it_is_in_the_bucket)
 {
     mode = "through";
@@ -515,6 +531,7 @@ int main(void)
     tcase_add_test(all, what_the_bucket_has_is_not_missing_if_it_is_asked);
     tcase_add_test(all, bucket_that_is_silent_makes_everything_missing_that_is_not_here);
     tcase_add_test(all, without_reads_the_bucket_is_not_asked);
+    tcase_add_test(all, the_bucket_is_among_the_followers_with_how_far_it_is);
     tcase_add_test(all, through_means_that_a_write_is_answered_once_it_is_in_the_bucket);
     tcase_add_test(all, through_and_the_bucket_does_not_answer_so_the_write_is_refused_and_missing);
     tcase_add_test(all, through_else_degrade_answers_without_the_bucket_until_that_has_caught_up);
