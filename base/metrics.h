@@ -269,6 +269,8 @@
       "Blobs that FindMissingBlobs did not find here and looked for in the bucket.")               \
     X(TIER_FINDS_MISSING, "varve_tier_finds_total", "result=\"missing\"", COUNTER,                 \
       "Blobs that FindMissingBlobs did not find here and looked for in the bucket.")               \
+    X(TIER_LISTED, "varve_tier_listed_total", "", COUNTER,                                         \
+      "Objects that listings of the bucket have named.")                                           \
     X(TIER_MISMATCHES, "varve_tier_mismatches_total", "", COUNTER,                                 \
       "Objects of the bucket that were not what their names say; none was given out.")             \
     X(TIER_BLOBS, "varve_tier_uploaded_total", "kind=\"blob\"", COUNTER,                           \

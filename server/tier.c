@@ -8,17 +8,19 @@
 
 #include "server/tier_fetch.h"
 #include "server/tier_known.h"
+#include "server/tier_list.h"
 #include "server/tier_queue.h"
 #include "tier/s3.h"
 
-/* Besides uploads: the two planners, which delete. */
-enum { MORE_CONNECTIONS = 2 };
+/* Besides uploads and downloads: the two planners, which delete, and the listing. */
+enum { MORE_CONNECTIONS = 3 };
 
 struct tier {
     struct s3 *s3;
     struct tier_known *known;
     struct tier_queue *queue;
     struct tier_fetch *reader; /* NULL: what is there is not read */
+    struct tier_list *list;    /* NULL: it is not asked what is there */
     bool finds;
     char name[FOLLOWER_NAME_BYTES_MAX + 1]; /* among the followers */
 };
@@ -83,6 +85,12 @@ bool tier_start(const struct config *config,
                                             .follower_name = tier->name,
                                             .follower_address = config->tier_url};
     if (!tier_queue_start(&queue, &tier->queue, status))
+        goto fail;
+    const struct tier_list_config list = {.bucket = s3_bucket(tier->s3),
+                                          .known = tier->known,
+                                          .metrics = metrics,
+                                          .prefix = config->tier_prefix};
+    if (tier->finds && !tier_list_start(&list, &tier->list, status))
         goto fail;
     log_event(LOG_LEVEL_INFO, "tier_started",
               "bucket=%s prefix=%s small_seq=%" PRIu64 " large_seq=%" PRIu64, config->tier_bucket,
@@ -161,6 +169,7 @@ void tier_end_requests(struct tier *tier)
         return;
     if (tier->queue != NULL)
         tier_queue_ask_to_stop(tier->queue);
+    tier_list_ask_to_stop(tier->list);
     if (tier->s3 != NULL)
         s3_stop(tier->s3);
     tier_fetch_stop(tier->reader);
@@ -172,6 +181,7 @@ void tier_stop(struct tier *tier)
         return;
     tier_end_requests(tier);
     tier_queue_stop(tier->queue);
+    tier_list_stop(tier->list);
     tier_fetch_free(tier->reader);
     tier_known_free(tier->known);
     s3_free(tier->s3);

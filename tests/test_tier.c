@@ -403,6 +403,7 @@ START_TEST(what_the_bucket_has_is_not_missing_if_it_is_asked)
     ck_assert_uint_eq(count_missing(0, BLOBS), BLOBS);
     ck_assert_int_eq(fake_s3_requests(fake, "HEAD"), heads);
     finds = "on";
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, "GET", "list-type");
     lose_the_disk();
     heads = fake_s3_requests(fake, "HEAD");
     /* What is not found in time counts as missing, so that on a busy machine it may take more than one call. */
@@ -419,11 +420,27 @@ START_TEST(what_the_bucket_has_is_not_missing_if_it_is_asked)
 }
 END_TEST
 
+START_TEST(node_whose_disk_is_gone_knows_what_the_bucket_has_from_a_listing)
+{
+    for (unsigned i = 0; i < BLOBS; i++)
+        (void)store_number(i);
+    wait_until_there(BLOBS);
+    finds = "on";
+    lose_the_disk();
+    WAIT_UNTIL(metrics_get(server->metrics, METRIC_TIER_LISTED) == BLOBS);
+    WAIT_UNTIL(count_missing(0, BLOBS) == 0);
+    const int requests = fake_s3_requests(fake, NULL);
+    ck_assert_uint_eq(count_missing(0, BLOBS), 0);
+    ck_assert_int_eq(fake_s3_requests(fake, NULL), requests);
+}
+END_TEST
+
 START_TEST(bucket_that_is_silent_makes_everything_missing_that_is_not_here)
 {
     (void)store_number(1);
     wait_until_there(1);
     finds = "on";
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, "GET", "list-type");
     lose_the_disk();
     (void)store_number(2);
     wait_until_there(2);
@@ -529,6 +546,7 @@ int main(void)
     tcase_add_test(all, bucket_that_does_not_answer_costs_only_what_is_nowhere_else);
     tcase_add_test(all, stop_while_reads_wait_for_a_silent_bucket_is_clean);
     tcase_add_test(all, what_the_bucket_has_is_not_missing_if_it_is_asked);
+    tcase_add_test(all, node_whose_disk_is_gone_knows_what_the_bucket_has_from_a_listing);
     tcase_add_test(all, bucket_that_is_silent_makes_everything_missing_that_is_not_here);
     tcase_add_test(all, without_reads_the_bucket_is_not_asked);
     tcase_add_test(all, the_bucket_is_among_the_followers_with_how_far_it_is);

@@ -18,6 +18,28 @@ void layout_blob_key(const char *prefix,
     ASSERT(length > 0 && length < BUCKET_KEY_BYTES_MAX);
 }
 
+void layout_blobs_prefix(const char *prefix, char key[BUCKET_KEY_BYTES_MAX])
+{
+    const int length = snprintf(key, BUCKET_KEY_BYTES_MAX, "%s/cas/", prefix);
+    ASSERT(length > 0 && length < BUCKET_KEY_BYTES_MAX);
+}
+
+bool layout_blob_of_key(const char *prefix,
+                        const char *key,
+                        uint64_t size_bytes,
+                        struct digest *digest)
+{
+    char expected[BUCKET_KEY_BYTES_MAX];
+    struct status status = {0};
+    const char *const slash = strrchr(key, '/');
+    if (slash == NULL || size_bytes > INT64_MAX ||
+        !digest_parse(DIGEST_FUNCTION_UNKNOWN, bytes_of_string(slash + 1), (int64_t)size_bytes,
+                      digest, &status))
+        return false;
+    layout_blob_key(prefix, digest, expected);
+    return strcmp(key, expected) == 0;
+}
+
 static const char *function_name(const struct digest *digest)
 {
     ASSERT(digest->function == DIGEST_FUNCTION_SHA256);

@@ -26,6 +26,14 @@ void layout_action_key(const char *prefix,
                        struct bytes instance,
                        char key[BUCKET_KEY_BYTES_MAX]);
 
+/* What the keys of all blobs begin with. */
+void layout_blobs_prefix(const char *prefix, char key[BUCKET_KEY_BYTES_MAX]);
+/* The blob whose key this is, of an object of that size; false: it is none. */
+bool layout_blob_of_key(const char *prefix,
+                        const char *key,
+                        uint64_t size_bytes,
+                        struct digest *digest);
+
 /* 1 to LAYOUT_PREFIX_BYTES_MAX of [0-9a-z/.-], each part beginning with a letter or digit. INVALID_ARGUMENT. */
 MUST_CHECK bool layout_check_prefix(const char *prefix, struct status *status);
 

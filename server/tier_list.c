@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/tier_list.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "tier/layout.h"
+
+enum {
+    PAGE_ARENA_BYTES = 4 << 20,
+    OVERTAKEN_MAX = 3, /* listings of one page during which something was deleted */
+};
+
+static const int64_t again_usual_ns = 24 * 3600 * NS_PER_S;
+static const int64_t retry_usual_ns = 30 * NS_PER_S;
+
+struct tier_list {
+    /* Set at the start, never changed. */
+    struct tier_list_config config;
+    char blobs[BUCKET_KEY_BYTES_MAX]; /* what the names of all blobs begin with */
+    struct thread thread;
+
+    struct lock lock;
+    struct condition changed;
+    bool stopping; /* guarded by lock */
+};
+
+/* One time through the bucket. */
+struct listing {
+    char after[BUCKET_KEY_BYTES_MAX];
+    uint64_t objects, pages;
+    bool more;
+};
+
+static void run(void *argument);
+static bool list_page(struct tier_list *list, struct listing *listing, struct status *status);
+static bool take_page(struct tier_list *list,
+                      struct listing *listing,
+                      const struct bucket_page *page,
+                      uint64_t drops);
+static bool pause_for(struct tier_list *list, int64_t duration_ns);
+
+bool tier_list_start(const struct tier_list_config *config,
+                     struct tier_list **list_out,
+                     struct status *status)
+{
+    struct tier_list *const list = calloc(1, sizeof(*list));
+    if (list == NULL)
+        return status_fail_errno(status, ENOMEM, "listing of the tier");
+    list->config = *config;
+    if (list->config.again_ns == 0)
+        list->config.again_ns = again_usual_ns;
+    if (list->config.retry_ns == 0)
+        list->config.retry_ns = retry_usual_ns;
+    layout_blobs_prefix(config->prefix, list->blobs);
+    lock_init(&list->lock, LOCK_RANK_TIER_PUSH);
+    condition_init(&list->changed);
+    if (!thread_start(&list->thread, "tier-list", 0, run, list, status)) {
+        tier_list_stop(list);
+        return false;
+    }
+    *list_out = list;
+    return true;
+}
+
+void tier_list_ask_to_stop(struct tier_list *list)
+{
+    if (list == NULL)
+        return;
+    lock_acquire(&list->lock);
+    list->stopping = true;
+    condition_broadcast(&list->changed);
+    lock_release(&list->lock);
+}
+
+void tier_list_stop(struct tier_list *list)
+{
+    if (list == NULL)
+        return;
+    tier_list_ask_to_stop(list);
+    thread_join(&list->thread);
+    condition_destroy(&list->changed);
+    lock_destroy(&list->lock);
+    free(list);
+}
+
+static void run(void *argument)
+{
+    struct tier_list *const list = argument;
+    bool goes_on = true;
+    while (goes_on) {
+        struct listing listing = {.more = true};
+        bool failing = false;
+        while (goes_on && listing.more && listing.objects < TIER_KNOWN_MAX) {
+            struct status status = {0};
+            struct log_text quoted;
+            const bool ok = list_page(list, &listing, &status);
+            goes_on = pause_for(list, ok ? TIER_LIST_PAUSE_NS : list->config.retry_ns);
+            /* Once, not for each try; and not for the end of this server. */
+            if (!ok && !failing && goes_on)
+                log_event(LOG_LEVEL_WARN, "tier_list_failed", "code=%s reason=%s",
+                          status_code_name(status.code), log_quote(&quoted, status.message));
+            failing = !ok;
+        }
+        if (goes_on)
+            log_event(LOG_LEVEL_INFO, "tier_listed",
+                      "objects=%" PRIu64 " requests=%" PRIu64 " whole=%s", listing.objects,
+                      listing.pages, listing.more ? "no" : "yes");
+        goes_on = goes_on && pause_for(list, list->config.again_ns);
+    }
+}
+
+static bool list_page(struct tier_list *list, struct listing *listing, struct status *status)
+{
+    struct arena arena;
+    bool ok = false;
+    bool taken = false;
+    for (unsigned tries = 0; !taken && tries < OVERTAKEN_MAX; tries++) {
+        const uint64_t drops = tier_known_drops(list->config.known);
+        struct bucket_page page;
+        arena_init(&arena, PAGE_ARENA_BYTES);
+        ok =
+            bucket_list(list->config.bucket, list->blobs, listing->after, 0, &arena, &page, status);
+        listing->pages++;
+        taken = !ok || take_page(list, listing, &page, drops);
+        arena_destroy(&arena);
+    }
+    if (ok && !taken)
+        ok = status_fail(status, STATUS_ABORTED, "blobs are deleted all the time");
+    return ok;
+}
+
+/* False: something was deleted since, and may be among the page. */
+static bool take_page(struct tier_list *list,
+                      struct listing *listing,
+                      const struct bucket_page *page,
+                      uint64_t drops)
+{
+    for (size_t i = 0; i < page->count; i++) {
+        const struct bucket_entry *const entry = &page->entries[i];
+        struct digest digest;
+        /* Other things may lie there, too. */
+        if (layout_blob_of_key(list->config.prefix, entry->key, entry->size_bytes, &digest) &&
+            tier_known_is_young(list->config.known, entry->modified_s) &&
+            !tier_known_add_unless(list->config.known, &digest, entry->modified_s, drops))
+            return false;
+    }
+    listing->objects += page->count;
+    metrics_add(list->config.metrics, METRIC_TIER_LISTED, (int64_t)page->count);
+    listing->more = page->more && page->count > 0;
+    if (listing->more)
+        snprintf(listing->after, sizeof(listing->after), "%s", page->entries[page->count - 1].key);
+    return true;
+}
+
+/* False: it is being stopped. */
+static bool pause_for(struct tier_list *list, int64_t duration_ns)
+{
+    const int64_t until_ns = clock_monotonic_ns(clock_real()) + duration_ns;
+    lock_acquire(&list->lock);
+    for (int64_t left_ns = duration_ns; !list->stopping && left_ns > 0;
+         left_ns = until_ns - clock_monotonic_ns(clock_real()))
+        (void)condition_wait_for(&list->changed, &list->lock, left_ns);
+    const bool goes_on = !list->stopping;
+    lock_release(&list->lock);
+    return goes_on;
+}
