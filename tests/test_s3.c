@@ -395,6 +395,19 @@ START_TEST(many_are_looked_at_together_and_each_is_told)
 }
 END_TEST
 
+START_TEST(key_that_is_refused_leaves_nothing_said_of_the_others)
+{
+    const char *const keys[] = {"one", "with a space", "three"};
+    struct bucket_object objects[ARRAY_LENGTH(keys)];
+    struct status status = {0};
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        objects[i] = (struct bucket_object){.presence = BUCKET_PRESENT};
+    ck_assert(!bucket_stat_many(bucket, keys, ARRAY_LENGTH(keys), 0, objects, &status));
+    for (size_t i = 0; i < ARRAY_LENGTH(keys); i++)
+        ck_assert_int_eq(objects[i].presence, BUCKET_UNKNOWN);
+}
+END_TEST
+
 START_TEST(names_with_every_odd_byte_are_signed_as_they_are_sent)
 {
     check_odd_keys();
@@ -968,6 +981,7 @@ int main(void)
     tcase_add_checked_fixture(sound, setup, teardown);
     tcase_add_test(sound, objects_come_back_as_they_went_whole_and_in_part);
     tcase_add_test(sound, what_is_not_there_is_no_failure);
+    tcase_add_test(sound, key_that_is_refused_leaves_nothing_said_of_the_others);
     tcase_add_test(sound, range_beyond_the_end_gives_no_byte);
     tcase_add_test(sound, many_are_looked_at_together_and_each_is_told);
     tcase_add_test(sound, names_with_every_odd_byte_are_signed_as_they_are_sent);

@@ -375,11 +375,11 @@ static bool stat_many(struct bucket *bucket,
                       struct status *status)
 {
     struct s3 *const s3 = CONTAINER_OF(bucket, struct s3, bucket);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         objects[i] = (struct bucket_object){.presence = BUCKET_UNKNOWN};
+    for (size_t i = 0; i < count; i++)
         if (!check_key(keys[i], status))
             return false;
-    }
     const size_t at_a_time = count < STATS_AT_A_TIME ? count : STATS_AT_A_TIME;
     struct s3_exchange *const exchanges = calloc(at_a_time + 1, sizeof(*exchanges));
     if (exchanges == NULL)
