@@ -12,23 +12,7 @@
 # shellcheck source=/dev/null
 . "$(dirname "$0")/lib.sh"
 BLOBS=${BLOBS:-200}
-ceph_up=$PWD/../shared/accept/ceph-up.sh
-[ -x "$ceph_up" ] || skip "no script that starts Ceph"
-{ command -v radosgw && command -v ceph-osd; } >/dev/null || skip "Ceph is not installed"
-
-ceph=''
-end_ceph() { [ -z "$ceph" ] || "$ceph_up" --down "$ceph" >/dev/null 2>&1; ceph=''; }
-trap 'end_ceph; cleanup' EXIT
-
-start_ceph() { # ARGUMENT... ; sets S3_*
-    local assignments
-    assignments=$("$ceph_up" --store memstore --parent "$WORK" "$@" 2>"$WORK/ceph.err") || { cat "$WORK/ceph.err"; return 1; }
-    eval "$assignments"
-    ceph=$CEPH_DIR
-    export VARVE_TEST_S3_ENDPOINT=$S3_ENDPOINT VARVE_TEST_S3_REGION=$S3_REGION VARVE_TEST_S3_BUCKET=$S3_BUCKET
-    export AWS_ACCESS_KEY_ID=$S3_ACCESS_KEY AWS_SECRET_ACCESS_KEY=$S3_SECRET_KEY
-    [ -z "${S3_CA:-}" ] || export VARVE_TEST_S3_CA=$S3_CA
-}
+. "$(dirname "$0")/ceph.bash"
 
 if [ -n "${WITH_TLS:-}" ]; then
     check "radosgw starts with TLS" start_ceph --tls
@@ -51,7 +35,7 @@ until_there() { # BLOBS, sent or found there
     echo "$(blobs_there) blobs are there, and $1 are waited for"
     return 1
 }
-start_node() { start_server --tier-url "$S3_ENDPOINT" --tier-bucket "$S3_BUCKET" --tier-region "$S3_REGION"; }
+start_node() { start_server --tier-url "$S3_ENDPOINT" --tier-bucket "$S3_BUCKET" --tier-region "$S3_REGION" "$@"; }
 # The client tries again until its time is over.
 says_later() {
     ! "$VARVE" --timeout 5 cat "$1" "$2" >/dev/null 2>"$WORK/cat.err" && grep -qE 'UNAVAILABLE|DEADLINE_EXCEEDED' "$WORK/cat.err" &&
@@ -65,11 +49,11 @@ head -c $((70 << 20)) /dev/urandom >"$tree/large"
 
 # The gateway hangs, so that everything is pending when the server is killed.
 check "a node starts" start_node
-check "the gateway is paused" "$ceph_up" --pause "$ceph" rgw
+check "the gateway is paused" at_ceph --pause rgw
 root=$("$VARVE" push "$tree" 2>"$WORK/push.err" | tail -1)
 same "a push does not wait for the bucket" 1 "$(grep -c '0 there' "$WORK/push.err")"
 kill_server
-check "the gateway goes on" "$ceph_up" --resume "$ceph" rgw
+check "the gateway goes on" at_ceph --resume rgw
 check "the node starts again" start_node
 check "all that was pending gets there" until_there $((BLOBS + 2))
 sleep 0.5
@@ -83,16 +67,29 @@ check "which is the same" diff -r "$tree" "$WORK/out"
 same "nothing of it was sent again" 0 "$(metric 'varve_tier_uploaded_total{kind="blob"}')"
 check "it stops, too" stop_server
 
+rm -rf "$DATA"
+start_through() { start_node --tier-mode through --tier-find on; }
+check "it starts with nothing, and writes that wait for the bucket" start_through
+same "what the bucket has is not missing: nothing is sent" 1 "$("$VARVE" push "$tree" 2>&1 >"$WORK/root" | grep -c ' 0 uploaded')"
+head -c 3000 /dev/urandom >"$WORK/late"
+late=$("$VARVE" put "$WORK/late")
+kill_server
+rm -rf "$DATA"
+check "its disk is gone the moment that it has answered" start_node
+check "and what it has answered is there" "$VARVE" get "$late" -o "$WORK/late.out"
+check "byte for byte" cmp "$WORK/late" "$WORK/late.out"
+check "it stops again" stop_server
+
 [ -n "${HANG:-}" ] || finish
 rm -rf "$DATA"
 check "it starts once more with nothing" start_node
 check "one file is read" "$VARVE" cat "$root" 7
-check "the gateway is paused again" "$ceph_up" --pause "$ceph" rgw
+check "the gateway is paused again" at_ceph --pause rgw
 check "what is here is served" "$VARVE" cat "$root" 7
 check "what may be there alone is not called missing" says_later "$root" 8
 echo new >"$WORK/new"
 check "writes are taken" "$VARVE" put "$WORK/new"
-check "the gateway goes on again" "$ceph_up" --resume "$ceph" rgw
+check "the gateway goes on again" at_ceph --resume rgw
 check "what was written meanwhile gets there" until_there 1
 check "and the rest is served again" "$VARVE" cat "$root" 8
 check "it stops at last" stop_server
