@@ -37,6 +37,13 @@ bool forget_entry(struct store *store, struct commit *small_lane, const struct f
     return true;
 }
 
+void forget_elsewhere(struct store *store, struct commit *small_lane, const struct forget *forget)
+{
+    ASSERT(forget->place.segment == 0 && forget->reason == FORGET_PURGED);
+    log_forget(forget);
+    submit(store, small_lane, forget);
+}
+
 /* The deletion is to be later than what it deletes. */
 static void hear_of(struct store *store, const struct forget *forget)
 {

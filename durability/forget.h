@@ -22,6 +22,12 @@ struct forget {
  */
 bool forget_entry(struct store *store, struct commit *small_lane, const struct forget *forget);
 
+/*
+ * The same for what this store does not have, and whoever follows its log may: peers, a bucket. *forget has no place. What is stored here
+ * meanwhile stays. Always calls back.
+ */
+void forget_elsewhere(struct store *store, struct commit *small_lane, const struct forget *forget);
+
 /* The record of a FORGET with all it needs on its way to the small lane; does not move in memory. */
 struct forgetting {
     struct store *store; /* borrowed */

@@ -37,6 +37,12 @@ typedef Varve__V1__ForgottenEntry entry_message;
 
 #define OUTCOME(name) VARVE__V1__FORGOTTEN_ENTRY__OUTCOME__OUTCOME_##name
 
+/* Of what is not here. */
+static const char would_tell[] =
+    "it is not here; the order would go to the bucket and the nodes that follow this one";
+static const char told[] =
+    "it was not here; the order goes to the bucket and the nodes that follow this one";
+
 struct state;
 
 struct entry {
@@ -48,6 +54,7 @@ struct entry {
     entry_message message;
     Build__Bazel__Remote__Execution__V2__Digest digest_message;
     char hex[DIGEST_HASH_HEX_MAX + 1];
+    bool elsewhere; /* not here, but the order goes to where it may be */
     struct ack ack;
     struct status result; /* of its FORGET */
 };
@@ -77,6 +84,8 @@ static bool describe(struct entry *entry,
                      int64_t written_ns);
 static void carry_out(struct state *state);
 static bool forget_one(struct state *state, struct entry *entry);
+static void forget_one_elsewhere(struct state *state, struct entry *entry);
+static bool goes_elsewhere(const struct server *server);
 static void on_ack(struct ack *ack, const struct status *result);
 static bool take_last(struct state *state);
 static void reply(struct call *call, void *state_memory);
@@ -151,6 +160,11 @@ static bool take_named(struct state *state, struct status *status)
         entry->instance = blobs ? (struct bytes){0} : bytes_of_string(request->instance_name);
         if (!find(state, entry, status))
             return false;
+        entry->elsewhere = entry->message.outcome == OUTCOME(ABSENT) &&
+                           !digest_is_empty_blob(&digest) &&
+                           goes_elsewhere(call_server(state->call));
+        if (entry->elsewhere)
+            entry->message.text = (char *)(uintptr_t)(request->carry_out ? told : would_tell);
     }
     return true;
 }
@@ -313,6 +327,8 @@ static void carry_out(struct state *state)
     call_commit_begins(call);
     for (size_t i = 0; i < state->count; i++) {
         struct entry *const entry = &state->entries[i];
+        if (entry->elsewhere)
+            forget_one_elsewhere(state, entry);
         if (entry->message.outcome != OUTCOME(WOULD_GO))
             continue;
         entry->ack.done = on_ack;
@@ -355,6 +371,27 @@ static bool forget_one(struct state *state, struct entry *entry)
     return false;
 }
 
+/* The log tells who follows it. */
+static void forget_one_elsewhere(struct state *state, struct entry *entry)
+{
+    struct server *const server = call_server(state->call);
+    const struct forget forget = {.digest = entry->digest,
+                                  .instance = entry->instance,
+                                  .kind = entry->kind,
+                                  .reason = FORGET_PURGED,
+                                  .ack = &entry->ack};
+    entry->ack.done = on_ack;
+    atomic_fetch_add(&state->outstanding, 1);
+    forget_elsewhere(server->store, durability_commit(server->durability, LANE_SMALL), &forget);
+}
+
+static bool goes_elsewhere(const struct server *server)
+{
+    struct follower unused;
+    return server->tier != NULL ||
+           copies_followers(durability_copies(server->durability), &unused, 1) > 0;
+}
+
 /* On the ack thread; or from inside forget_entry(), when there is no memory. */
 static void on_ack(struct ack *ack, const struct status *result)
 {
@@ -393,6 +430,10 @@ static void reply(struct call *call, void *state_memory)
             entry->message.outcome = ok ? OUTCOME(GONE) : OUTCOME(FAILED);
             if (!ok)
                 entry->message.text = entry->result.message;
+        } else if (state->request->carry_out && entry->elsewhere &&
+                   entry->result.code != STATUS_OK) {
+            entry->message.outcome = OUTCOME(FAILED);
+            entry->message.text = entry->result.message;
         }
         /* Of what the log was gone through for, what is not here any more is nobody's concern. */
         if (state->request->results == NULL || entry->message.outcome != OUTCOME(ABSENT))

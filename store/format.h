@@ -146,7 +146,8 @@ static_assert(sizeof(struct manifest_chunk) == MANIFEST_CHUNK_BYTES, "24 bytes a
  * first form and ends before origin_uid. Read by store/forget_record.h alone.
  */
 struct forget_payload {
-    uint64_t place;      /*  0: place_pack() of the forgotten BLOB, MANIFEST or ACTION record */
+    uint64_t
+        place; /*  0: place_pack() of the forgotten BLOB, MANIFEST or ACTION record; 0: this log has none, others may */
     uint8_t kind;        /*  8: enum record_kind of it */
     uint8_t reason;      /*  9: enum forget_reason */
     uint8_t fixed_bytes; /* 10: 32, the length of this struct; 0 stands for 24 */

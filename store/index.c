@@ -462,6 +462,8 @@ static void add_entry(struct index *index, const struct index_entry *entry)
 {
     const size_t key_length = make_key(index->key, entry);
     const uint64_t place = place_pack(entry->place);
+    if (entry->forget && place == 0)
+        return; /* of what was never here: for who follows the log */
     ASSERT(place != 0 && entry->place.segment <= SEGMENT_NUMBER_MAX);
     ASSERT(entry->place.offset < SEGMENT_BYTES_MAX &&
            entry->place.offset % RECORD_ALIGNMENT_BYTES == 0);

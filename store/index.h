@@ -22,7 +22,7 @@
 struct index;
 
 struct index_entry {
-    bool forget;           /* delete the key if it still names this place; else put */
+    bool forget; /* delete the key if it still names this place (0: none does); else put */
     enum record_kind kind; /* BLOB, MANIFEST or ACTION: what the record at place is */
     struct digest digest;  /* blob or action */
     struct bytes instance; /* ACTION; borrowed */

@@ -331,6 +331,29 @@ START_TEST(what_was_deleted_by_order_does_not_come_back_from_a_bucket_that_is_be
 }
 END_TEST
 
+START_TEST(what_is_in_the_bucket_alone_is_deleted_by_name)
+{
+    enum { FORGET_BLOBS = 2, FORGET_ACTIONS = 3 };
+    const struct digest files[] = {store_number(1), store_number(2)};
+    const struct digest action = store_result(1, files, 1);
+    wait_until_there(3);
+    lose_the_disk();
+    forget(FORGET_BLOBS, &files[1]);
+    wait_until_there(2);
+    ck_assert_int_eq(read_number(2), GRPC_STATUS_NOT_FOUND);
+    forget(FORGET_ACTIONS, &action);
+    ck_assert_int_eq(get_result(&action), GRPC_STATUS_NOT_FOUND);
+    wait_until_there(1);
+    ck_assert_int_eq(read_number(1), GRPC_STATUS_OK);
+    /* What is stored after the order counts, and goes there. */
+    store_number(2);
+    wait_until_there(2);
+    stop();
+    start();
+    ck_assert_int_eq(read_number(2), GRPC_STATUS_OK);
+}
+END_TEST
+
 START_TEST(action_result_of_which_a_part_is_gone_is_a_miss)
 {
     const struct digest files[] = {store_number(1), store_number(2)};
@@ -542,6 +565,7 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, node_whose_disk_is_gone_serves_all_that_it_had);
     tcase_add_test(all, what_was_deleted_by_order_does_not_come_back_from_a_bucket_that_is_behind);
+    tcase_add_test(all, what_is_in_the_bucket_alone_is_deleted_by_name);
     tcase_add_test(all, action_result_of_which_a_part_is_gone_is_a_miss);
     tcase_add_test(all, bucket_that_does_not_answer_costs_only_what_is_nowhere_else);
     tcase_add_test(all, stop_while_reads_wait_for_a_silent_bucket_is_clean);
