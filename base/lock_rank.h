@@ -19,6 +19,7 @@
     X(WALKS, "walks: what walks through trees hold, and which wait")                               \
     X(TIER_QUEUE, "what is on its way to the bucket, of one lane")                                 \
     X(TIER_PUSH, "uploads to the bucket: who waits for whom, and the stop")                        \
+    X(TIER_INDEX, "what is known of the bucket: the order of writes to its index")                 \
     X(CALL, "one call: the hand-over between threads")                                             \
     X(CLIENT, "one client connection: calls in flight")                                            \
     X(COMMIT, "commit: the queue of one lane and its failure")                                     \

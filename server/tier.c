@@ -30,6 +30,10 @@ static bool open_bucket(const struct config *config,
                         struct metrics *metrics,
                         struct s3 **s3,
                         struct status *status);
+static bool open_known(const struct config *config,
+                       const struct store *store,
+                       struct tier_known **known,
+                       struct status *status);
 static const char *text_or_null(const char *text);
 static uint64_t place_of(const struct config *config);
 static uint64_t deleted_until_seq(void *argument);
@@ -57,7 +61,7 @@ bool tier_start(const struct config *config,
         return status_fail_errno(status, ENOMEM, "tier");
     struct store *const store = durability_store(durability);
     if (!open_bucket(config, store->clock, metrics, &tier->s3, status) ||
-        !tier_known_new(store->clock, config->tier_expiry_ns / 2 / NS_PER_S, &tier->known, status))
+        !open_known(config, store, &tier->known, status))
         goto fail;
     const struct tier_fetch_config reader = {.durability = durability,
                                              .bucket = s3_bucket(tier->s3),
@@ -125,6 +129,23 @@ static bool open_bucket(const struct config *config,
         return true;
     status_prefix(status, "options tier-url, tier-bucket, tier-region, tier-credentials");
     return false;
+}
+
+static bool open_known(const struct config *config,
+                       const struct store *store,
+                       struct tier_known **known,
+                       struct status *status)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/tier/index", store->directory) < 0)
+        return status_fail_errno(status, ENOMEM, "index of the bucket");
+    const struct tier_known_config what = {.clock = store->clock,
+                                           .young_s = config->tier_expiry_ns / 2 / NS_PER_S,
+                                           .path = path,
+                                           .place = place_of(config)};
+    const bool ok = tier_known_new(&what, known, status);
+    free(path);
+    return ok;
 }
 
 static const char *text_or_null(const char *text)

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 
 #include "base/lock.h"
+#include "base/log.h"
 
 /* A blob has a choice of so many places, so that few are lost before all are full. */
-enum { WAYS = 4, SECONDS_OF_HOUR = 3600 };
+enum { WAYS = 4, SECONDS_OF_HOUR = 3600, ROWS_AT_A_TIME = 64 };
 
 /* Whoever finds two blobs of the same 24 bytes has the second one's action result told too early, no more. */
 struct slot {
@@ -17,8 +18,12 @@ struct slot {
 
 struct tier_known {
     /* Set when it is made, never changed. */
-    struct clock *clock; /* borrowed */
-    int64_t young_s;     /* 0: for ever */
+    struct clock *clock;        /* borrowed */
+    int64_t young_s;            /* 0: for ever */
+    struct bucket_index *index; /* owned; NULL: nothing is kept beyond this process */
+
+    struct lock writing; /* of the index, so that it is told in the order in which the memory is */
+    bool failing;        /* guarded by writing: the index was not told of something; logged once */
 
     struct lock lock;
     /* Guarded by lock, as the next. In groups of WAYS, by the hash's last bytes; 28 bytes each, used as they are needed. */
@@ -26,8 +31,20 @@ struct tier_known {
     uint64_t drops;
 };
 
+static bool is_in_index(struct tier_known *known,
+                        const struct digest *digest,
+                        uint64_t drops,
+                        int64_t *since_s);
+static bool add_unless_locked(struct tier_known *known,
+                              const struct digest *digests,
+                              const int64_t *since_s,
+                              size_t count,
+                              uint64_t drops) REQUIRES(known->writing);
+static int64_t since_or_now(const struct tier_known *known, int64_t since_s);
 static void add_locked(struct tier_known *known, const struct digest *digest, int64_t since_s)
     REQUIRES(known->lock);
+static void note_failure_locked(struct tier_known *known, bool ok, const struct status *status)
+    REQUIRES(known->writing);
 
 static struct slot *group_of(struct tier_known *known, const struct digest *digest)
 {
@@ -69,17 +86,24 @@ static struct slot *place_for_locked(struct tier_known *known, const struct dige
     return place;
 }
 
-bool tier_known_new(struct clock *clock,
-                    int64_t young_s,
+bool tier_known_new(const struct tier_known_config *config,
                     struct tier_known **known,
                     struct status *status)
 {
-    *known = calloc(1, sizeof(**known));
-    if (*known == NULL)
+    struct tier_known *const made = calloc(1, sizeof(*made));
+    if (made == NULL)
         return status_fail_errno(status, ENOMEM, "what is known of the bucket");
-    (*known)->clock = clock;
-    (*known)->young_s = young_s;
-    lock_init(&(*known)->lock, LOCK_RANK_TIER);
+    made->clock = config->clock;
+    made->young_s = config->young_s;
+    lock_init(&made->writing, LOCK_RANK_TIER_INDEX);
+    lock_init(&made->lock, LOCK_RANK_TIER);
+    const struct bucket_index_config index = {
+        .path = config->path, .place = config->place, .keep_s = config->young_s};
+    if (config->path != NULL && !bucket_index_open(&index, &made->index, status)) {
+        tier_known_free(made);
+        return false;
+    }
+    *known = made;
     return true;
 }
 
@@ -87,7 +111,9 @@ void tier_known_free(struct tier_known *known)
 {
     if (known == NULL)
         return;
+    bucket_index_close(known->index);
     lock_destroy(&known->lock);
+    lock_destroy(&known->writing);
     free(known);
 }
 
@@ -96,48 +122,118 @@ bool tier_known_has(struct tier_known *known, const struct digest *digest)
     lock_acquire(&known->lock);
     const struct slot *const slot = slot_of_locked(known, digest);
     const bool has = slot != NULL && slot->since_hour != 0;
-    const int64_t since_s = has ? (int64_t)slot->since_hour * SECONDS_OF_HOUR : 0;
+    int64_t since_s = has ? (int64_t)slot->since_hour * SECONDS_OF_HOUR : 0;
+    const uint64_t drops = known->drops;
     lock_release(&known->lock);
-    return has && tier_known_is_young(known, since_s);
+    if (!has && !is_in_index(known, digest, drops, &since_s))
+        return false;
+    return tier_known_is_young(known, since_s);
+}
+
+/* And then it is in memory, too. */
+static bool is_in_index(struct tier_known *known,
+                        const struct digest *digest,
+                        uint64_t drops,
+                        int64_t *since_s)
+{
+    struct bucket_row row;
+    struct status ignored = {0};
+    if (known->index == NULL || !bucket_index_get(known->index, digest, &row, &ignored))
+        return false;
+    *since_s = row.since_s;
+    lock_acquire(&known->lock);
+    const bool same = known->drops == drops;
+    if (same)
+        add_locked(known, digest, row.since_s);
+    lock_release(&known->lock);
+    return same;
 }
 
 void tier_known_add(struct tier_known *known, const struct digest *digest, int64_t since_s)
 {
-    lock_acquire(&known->lock);
-    add_locked(known, digest, since_s);
-    lock_release(&known->lock);
+    lock_acquire(&known->writing);
+    const bool added = add_unless_locked(known, digest, &since_s, 1, tier_known_drops(known));
+    ASSERT(added); /* nobody else drops meanwhile */
+    lock_release(&known->writing);
 }
 
-bool tier_known_add_unless(struct tier_known *known,
-                           const struct digest *digest,
-                           int64_t since_s,
-                           uint64_t drops)
+bool tier_known_add_many_unless(struct tier_known *known,
+                                const struct digest *digests,
+                                const int64_t *since_s,
+                                size_t count,
+                                uint64_t drops)
 {
+    lock_acquire(&known->writing);
+    const bool added = add_unless_locked(known, digests, since_s, count, drops);
+    lock_release(&known->writing);
+    return added;
+}
+
+static bool add_unless_locked(struct tier_known *known,
+                              const struct digest *digests,
+                              const int64_t *since_s,
+                              size_t count,
+                              uint64_t drops)
+{
+    struct bucket_row rows[ROWS_AT_A_TIME];
+    struct status status = {0};
     lock_acquire(&known->lock);
     const bool same = known->drops == drops;
-    if (same)
-        add_locked(known, digest, since_s);
+    for (size_t i = 0; same && i < count; i++)
+        add_locked(known, &digests[i], since_s[i]);
     lock_release(&known->lock);
+    for (size_t from = 0; same && known->index != NULL && from < count; from += ROWS_AT_A_TIME) {
+        const size_t some = count - from < ROWS_AT_A_TIME ? count - from : ROWS_AT_A_TIME;
+        for (size_t i = 0; i < some; i++)
+            rows[i] = (struct bucket_row){.digest = digests[from + i],
+                                          .since_s = since_or_now(known, since_s[from + i])};
+        note_failure_locked(known, bucket_index_put(known->index, rows, some, &status), &status);
+    }
     return same;
+}
+
+static int64_t since_or_now(const struct tier_known *known, int64_t since_s)
+{
+    return since_s != 0 ? since_s : clock_wall_ns(known->clock) / NS_PER_S;
 }
 
 static void add_locked(struct tier_known *known, const struct digest *digest, int64_t since_s)
 {
     struct slot *const slot = place_for_locked(known, digest);
-    const int64_t hour =
-        (since_s == 0 ? clock_wall_ns(known->clock) / NS_PER_S : since_s) / SECONDS_OF_HOUR;
+    const int64_t hour = since_or_now(known, since_s) / SECONDS_OF_HOUR;
     memcpy(slot->hash, digest->hash, sizeof(slot->hash));
     slot->since_hour = hour > 0 ? (uint32_t)hour : 1;
 }
 
 void tier_known_drop(struct tier_known *known, const struct digest *digest)
 {
+    struct status status = {0};
+    lock_acquire(&known->writing);
     lock_acquire(&known->lock);
     struct slot *const slot = slot_of_locked(known, digest);
     if (slot != NULL)
         memset(slot, 0, sizeof(*slot));
     known->drops++;
     lock_release(&known->lock);
+    if (known->index != NULL)
+        note_failure_locked(known, bucket_index_drop(known->index, digest, &status), &status);
+    lock_release(&known->writing);
+    /* It is told that it is gone: it is not to come back with a power cut. */
+    if (known->index != NULL && !bucket_index_sync(known->index, &status)) {
+        lock_acquire(&known->writing);
+        note_failure_locked(known, false, &status);
+        lock_release(&known->writing);
+    }
+}
+
+/* What the index was not told of is asked of the bucket again after the next start. */
+static void note_failure_locked(struct tier_known *known, bool ok, const struct status *status)
+{
+    struct log_text quoted;
+    if (!ok && !known->failing)
+        log_event(LOG_LEVEL_WARN, "tier_index_not_written", "reason=%s",
+                  log_quote(&quoted, status->message));
+    known->failing = !ok;
 }
 
 uint64_t tier_known_drops(struct tier_known *known)
@@ -146,6 +242,30 @@ uint64_t tier_known_drops(struct tier_known *known)
     const uint64_t drops = known->drops;
     lock_release(&known->lock);
     return drops;
+}
+
+bool tier_known_keeps(const struct tier_known *known)
+{
+    return known->index != NULL;
+}
+
+void tier_known_note(struct tier_known *known,
+                     const char *name,
+                     char text[BUCKET_INDEX_NOTE_BYTES_MAX])
+{
+    text[0] = '\0';
+    if (known->index != NULL)
+        bucket_index_note(known->index, name, text);
+}
+
+void tier_known_set_note(struct tier_known *known, const char *name, const char *text)
+{
+    struct status status = {0};
+    if (known->index == NULL)
+        return;
+    lock_acquire(&known->writing);
+    note_failure_locked(known, bucket_index_set_note(known->index, name, text, &status), &status);
+    lock_release(&known->writing);
 }
 
 bool tier_known_is_young(const struct tier_known *known, int64_t since_s)

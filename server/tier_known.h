@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs of which this process knows that they are in the bucket, and since when: as many as fit, the latest. What it does not know of may
- * be there all the same. Any thread.
+ * Blobs of which this node knows that they are in the bucket, and since when: the latest million in memory, all of them in an index on disk
+ * if there is one. What it does not know of may be there all the same. Any thread.
  */
 #ifndef VARVE_SERVER_TIER_KNOWN_H
 #define VARVE_SERVER_TIER_KNOWN_H
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "store/bucket_index.h"
 
 struct tier_known;
 
 enum { TIER_KNOWN_MAX = 1 << 20 };
 
-/* What has been there for longer than young_s seconds is not known any more; 0: for ever. clock: borrowed. */
-MUST_CHECK bool tier_known_new(struct clock *clock,
-                               int64_t young_s,
+struct tier_known_config {
+    struct clock *clock; /* borrowed */
+    int64_t young_s;     /* what has been there for longer is not known any more; 0: for ever */
+    const char *
+        path; /* of an index that keeps it, store/bucket_index.h; NULL: it is kept in memory alone */
+    uint64_t place; /* as there */
+};
+MUST_CHECK bool tier_known_new(const struct tier_known_config *config,
                                struct tier_known **known,
                                struct status *status);
 void tier_known_free(struct tier_known *known);
@@ -31,9 +37,17 @@ void tier_known_drop(struct tier_known *known, const struct digest *digest);
  * false, if it was called since.
  */
 uint64_t tier_known_drops(struct tier_known *known);
-MUST_CHECK bool tier_known_add_unless(struct tier_known *known,
-                                      const struct digest *digest,
-                                      int64_t since_s,
-                                      uint64_t drops);
+MUST_CHECK bool tier_known_add_many_unless(struct tier_known *known,
+                                           const struct digest *digests,
+                                           const int64_t *since_s,
+                                           size_t count,
+                                           uint64_t drops);
+/* Is there an index? Then there is room for everything. */
+bool tier_known_keeps(const struct tier_known *known);
+/* Of whoever feeds it; kept with the index, and only with it: "" without one. */
+void tier_known_note(struct tier_known *known,
+                     const char *name,
+                     char text[BUCKET_INDEX_NOTE_BYTES_MAX]);
+void tier_known_set_note(struct tier_known *known, const char *name, const char *text);
 
 #endif

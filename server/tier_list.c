@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/tier_list.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,11 +20,21 @@ enum {
 static const int64_t again_usual_ns = 24 * 3600 * NS_PER_S;
 static const int64_t retry_usual_ns = 30 * NS_PER_S;
 
+/* Kept with what is known: when the bucket was last listed to its end, and where a listing has come to. */
+static const char note_listed[] = "listed";
+static const char note_after[] = "list-after";
+static_assert((int)BUCKET_INDEX_NOTE_BYTES_MAX >= (int)BUCKET_KEY_BYTES_MAX,
+              "a key fits into a note");
+
 struct tier_list {
     /* Set at the start, never changed. */
     struct tier_list_config config;
     char blobs[BUCKET_KEY_BYTES_MAX]; /* what the names of all blobs begin with */
     struct thread thread;
+
+    /* Of the thread: the blobs of a page. */
+    struct digest digests[BUCKET_LIST_MAX];
+    int64_t since_s[BUCKET_LIST_MAX];
 
     struct lock lock;
     struct condition changed;
@@ -32,12 +43,15 @@ struct tier_list {
 
 /* One time through the bucket. */
 struct listing {
-    char after[BUCKET_KEY_BYTES_MAX];
+    char after[BUCKET_INDEX_NOTE_BYTES_MAX];
     uint64_t objects, pages;
     bool more;
 };
 
 static void run(void *argument);
+static int64_t not_before_ns(struct tier_list *list);
+static void note_end(struct tier_list *list);
+static bool list_all(struct tier_list *list, struct listing *listing);
 static bool list_page(struct tier_list *list, struct listing *listing, struct status *status);
 static bool take_page(struct tier_list *list,
                       struct listing *listing,
@@ -92,27 +106,58 @@ void tier_list_stop(struct tier_list *list)
 static void run(void *argument)
 {
     struct tier_list *const list = argument;
-    bool goes_on = true;
+    bool goes_on = pause_for(list, not_before_ns(list));
     while (goes_on) {
         struct listing listing = {.more = true};
-        bool failing = false;
-        while (goes_on && listing.more && listing.objects < TIER_KNOWN_MAX) {
-            struct status status = {0};
-            struct log_text quoted;
-            const bool ok = list_page(list, &listing, &status);
-            goes_on = pause_for(list, ok ? TIER_LIST_PAUSE_NS : list->config.retry_ns);
-            /* Once, not for each try; and not for the end of this server. */
-            if (!ok && !failing && goes_on)
-                log_event(LOG_LEVEL_WARN, "tier_list_failed", "code=%s reason=%s",
-                          status_code_name(status.code), log_quote(&quoted, status.message));
-            failing = !ok;
-        }
-        if (goes_on)
-            log_event(LOG_LEVEL_INFO, "tier_listed",
-                      "objects=%" PRIu64 " requests=%" PRIu64 " whole=%s", listing.objects,
-                      listing.pages, listing.more ? "no" : "yes");
-        goes_on = goes_on && pause_for(list, list->config.again_ns);
+        tier_known_note(list->config.known, note_after, listing.after);
+        goes_on = list_all(list, &listing);
+        if (!goes_on)
+            break;
+        log_event(LOG_LEVEL_INFO, "tier_listed",
+                  "objects=%" PRIu64 " requests=%" PRIu64 " whole=%s", listing.objects,
+                  listing.pages, listing.more ? "no" : "yes");
+        note_end(list);
+        goes_on = pause_for(list, list->config.again_ns);
     }
+}
+
+/* A listing that a stop has broken off goes on where it was; one that is not old serves as well as a new one. */
+static int64_t not_before_ns(struct tier_list *list)
+{
+    char text[BUCKET_INDEX_NOTE_BYTES_MAX];
+    tier_known_note(list->config.known, note_listed, text);
+    const int64_t age_ns = clock_wall_ns(clock_real()) - strtoll(text, NULL, 10) * NS_PER_S;
+    return age_ns >= 0 && age_ns < list->config.again_ns ? list->config.again_ns - age_ns : 0;
+}
+
+static void note_end(struct tier_list *list)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%" PRId64, clock_wall_ns(clock_real()) / NS_PER_S);
+    tier_known_set_note(list->config.known, note_after, "");
+    tier_known_set_note(list->config.known, note_listed, text);
+}
+
+static bool list_all(struct tier_list *list, struct listing *listing)
+{
+    const bool has_room = tier_known_keeps(list->config.known);
+    bool failing = false;
+    bool goes_on = true;
+    while (goes_on && listing->more && (has_room || listing->objects < TIER_KNOWN_MAX)) {
+        struct status status = {0};
+        struct log_text quoted;
+        const bool ok = list_page(list, listing, &status);
+        if (ok)
+            tier_known_set_note(list->config.known, note_after, listing->after);
+        if (!ok || listing->more)
+            goes_on = pause_for(list, ok ? TIER_LIST_PAUSE_NS : list->config.retry_ns);
+        /* Once, not for each try; and not for the end of this server. */
+        if (!ok && !failing && goes_on)
+            log_event(LOG_LEVEL_WARN, "tier_list_failed", "code=%s reason=%s",
+                      status_code_name(status.code), log_quote(&quoted, status.message));
+        failing = !ok;
+    }
+    return goes_on;
 }
 
 static bool list_page(struct tier_list *list, struct listing *listing, struct status *status)
@@ -141,15 +186,17 @@ static bool take_page(struct tier_list *list,
                       const struct bucket_page *page,
                       uint64_t drops)
 {
+    size_t count = 0;
     for (size_t i = 0; i < page->count; i++) {
         const struct bucket_entry *const entry = &page->entries[i];
-        struct digest digest;
         /* Other things may lie there, too. */
-        if (layout_blob_of_key(list->config.prefix, entry->key, entry->size_bytes, &digest) &&
-            tier_known_is_young(list->config.known, entry->modified_s) &&
-            !tier_known_add_unless(list->config.known, &digest, entry->modified_s, drops))
-            return false;
+        if (layout_blob_of_key(list->config.prefix, entry->key, entry->size_bytes,
+                               &list->digests[count]) &&
+            tier_known_is_young(list->config.known, entry->modified_s))
+            list->since_s[count++] = entry->modified_s;
     }
+    if (!tier_known_add_many_unless(list->config.known, list->digests, list->since_s, count, drops))
+        return false;
     listing->objects += page->count;
     metrics_add(list->config.metrics, METRIC_TIER_LISTED, (int64_t)page->count);
     listing->more = page->more && page->count > 0;

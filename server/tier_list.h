@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists what blobs the bucket has, a thousand to a request, so that they need not be looked for one by one: once after the start and once
- * a day, a page every TIER_LIST_PAUSE_NS at most, as far as server/tier_known.h has room. A thread of its own. A bucket that fails is asked
+ * Lists what blobs the bucket has, a thousand to a request, so that they need not be looked for one by one: once a day, with what an earlier
+ * process has listed, a page every TIER_LIST_PAUSE_NS at most, as far as server/tier_known.h has room. A thread of its own. A bucket that fails is asked
  * for the same page again later, and what has been listed stays known.
  */
 #ifndef VARVE_SERVER_TIER_LIST_H

@@ -286,6 +286,13 @@ bool bucket_index_get(struct bucket_index *index,
     return true;
 }
 
+bool bucket_index_sync(struct bucket_index *index, struct status *status)
+{
+    char *error = NULL;
+    rocksdb_flush_wal(index->db, 1, &error);
+    return error == NULL || fail_from(index, error, "sync the index of the bucket", status);
+}
+
 bool bucket_index_flush(struct bucket_index *index, struct status *status)
 {
     char *error = NULL;

@@ -40,7 +40,7 @@ MUST_CHECK bool bucket_index_open(const struct bucket_index_config *config,
                                   struct status *status);
 void bucket_index_close(struct bucket_index *index); /* NULL is fine */
 
-/* All, or on false perhaps some. Survives the process, and a power cut from the next bucket_index_flush() on. */
+/* All, or on false perhaps some. Survives the process, and a power cut from the next bucket_index_sync() on. */
 MUST_CHECK bool bucket_index_put(struct bucket_index *index,
                                  const struct bucket_row *rows,
                                  size_t count,
@@ -56,6 +56,8 @@ bool bucket_index_get(struct bucket_index *index,
                       const struct digest *digest,
                       struct bucket_row *row,
                       struct status *status);
+/* What was written before is on disk. */
+MUST_CHECK bool bucket_index_sync(struct bucket_index *index, struct status *status);
 MUST_CHECK bool bucket_index_flush(struct bucket_index *index, struct status *status);
 
 /* A text for whoever feeds it, "" when there is none; written in the order of the rows. */

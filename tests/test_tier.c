@@ -458,6 +458,35 @@ START_TEST(node_whose_disk_is_gone_knows_what_the_bucket_has_from_a_listing)
 }
 END_TEST
 
+START_TEST(what_was_listed_is_known_after_a_restart)
+{
+    for (unsigned i = 0; i < BLOBS; i++)
+        (void)store_number(i);
+    wait_until_there(BLOBS);
+    finds = "on";
+    lose_the_disk();
+    WAIT_UNTIL(count_missing(0, BLOBS) == 0);
+    WAIT_UNTIL(metrics_get(server->metrics, METRIC_TIER_LISTED) == BLOBS);
+    stop();
+    /* Nobody can be asked: it has to be known. */
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, NULL, NULL);
+    const int heads = fake_s3_requests(fake, "HEAD");
+    start();
+    ck_assert_uint_eq(count_missing(0, BLOBS), 0);
+    ck_assert_int_eq(fake_s3_requests(fake, "HEAD"), heads);
+    /* What turns out to be gone from there is missing, after the next restart, too. */
+    const struct digest gone = digest_of_number(3);
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    fake_s3_fail(fake, FAKE_S3_FLIPPED, 1, "GET", digest_hex(&gone, hex));
+    ck_assert_int_eq(read_number(3), GRPC_STATUS_NOT_FOUND);
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, "HEAD", NULL);
+    ck_assert_uint_eq(count_missing(0, BLOBS), 1);
+    stop();
+    start();
+    ck_assert_uint_eq(count_missing(0, BLOBS), 1);
+}
+END_TEST
+
 START_TEST(bucket_that_is_silent_makes_everything_missing_that_is_not_here)
 {
     (void)store_number(1);
@@ -571,6 +600,7 @@ int main(void)
     tcase_add_test(all, stop_while_reads_wait_for_a_silent_bucket_is_clean);
     tcase_add_test(all, what_the_bucket_has_is_not_missing_if_it_is_asked);
     tcase_add_test(all, node_whose_disk_is_gone_knows_what_the_bucket_has_from_a_listing);
+    tcase_add_test(all, what_was_listed_is_known_after_a_restart);
     tcase_add_test(all, bucket_that_is_silent_makes_everything_missing_that_is_not_here);
     tcase_add_test(all, without_reads_the_bucket_is_not_asked);
     tcase_add_test(all, the_bucket_is_among_the_followers_with_how_far_it_is);

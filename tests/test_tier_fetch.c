@@ -46,7 +46,8 @@ static void start(void)
                                      .metrics = &metrics};
     ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
     ck_assert(flights_new(&flights, &status));
-    ck_assert(tier_known_new(clock_real(), 0, &known, &status));
+    ck_assert(tier_known_new(&(struct tier_known_config){.clock = clock_real(), .young_s = 0},
+                             &known, &status));
     const struct tier_fetch_config config = {.durability = real.durability,
                                              .bucket = s3_bucket(s3),
                                              .metrics = &metrics,

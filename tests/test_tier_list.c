@@ -9,6 +9,7 @@
 #include "server/tier_list.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/messages.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_run.h"
 #include "tests/support/wait.h"
 #include "tier/layout.h"
@@ -23,6 +24,8 @@ static struct s3 *s3;
 static struct tier_known *known;
 static struct tier_list *list;
 
+static const char *index_path;
+
 static void start(int64_t young_s, int64_t again_ns)
 {
     char endpoint[64];
@@ -35,7 +38,9 @@ static void start(int64_t young_s, int64_t again_ns)
                                      .clock = clock_real(),
                                      .metrics = &metrics};
     ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
-    ck_assert(tier_known_new(clock_real(), young_s, &known, &status));
+    const struct tier_known_config what = {
+        .clock = clock_real(), .young_s = young_s, .path = index_path};
+    ck_assert(tier_known_new(&what, &known, &status));
     const struct tier_list_config config = {.bucket = s3_bucket(s3),
                                             .known = known,
                                             .metrics = &metrics,
@@ -153,6 +158,33 @@ START_TEST(what_appears_is_known_after_the_next_listing)
 }
 END_TEST
 
+START_TEST(listing_that_a_stop_has_broken_off_goes_on_where_it_was)
+{
+    struct temp_dir directory;
+    char path[512];
+    temp_dir_make(&directory);
+    snprintf(path, sizeof(path), "%s/tier/index", directory.path);
+    index_path = path;
+    fake_s3_set_page(fake, 10);
+    for (unsigned i = 0; i < 100; i++) {
+        const struct digest digest = digest_of_nothing(i);
+        put_there(&digest);
+    }
+    start(0, 0);
+    WAIT_UNTIL(fake_s3_requests(fake, "GET") >= 4);
+    stop();
+    const int before = fake_s3_requests(fake, "GET");
+    ck_assert_int_lt(before, 10);
+    start(0, 0);
+    WAIT_UNTIL(count_known(0, 100) == 100);
+    ck_assert_int_le(fake_s3_requests(fake, "GET"), 11); /* the one that was broken off, again */
+    WAIT_UNTIL(metrics_get(&metrics, METRIC_TIER_LISTED) >= 100);
+    stop();
+    temp_dir_remove(&directory);
+    index_path = NULL;
+}
+END_TEST
+
 START_TEST(stop_while_the_bucket_is_silent_is_clean)
 {
     fake_s3_fail(fake, FAKE_S3_SILENT, -1, NULL, NULL);
@@ -166,14 +198,16 @@ START_TEST(what_was_deleted_while_a_listing_came_does_not_become_known_by_it)
     struct status status = {0};
     const struct digest deleted = digest_of_nothing(1);
     const struct digest other = digest_of_nothing(2);
-    ck_assert(tier_known_new(clock_real(), 0, &known, &status));
+    ck_assert(tier_known_new(&(struct tier_known_config){.clock = clock_real(), .young_s = 0},
+                             &known, &status));
     const uint64_t before = tier_known_drops(known);
-    ck_assert(tier_known_add_unless(known, &other, 0, before));
+    ck_assert(tier_known_add_many_unless(known, &other, &(int64_t){0}, 1, before));
     tier_known_drop(known, &deleted);
-    ck_assert(!tier_known_add_unless(known, &deleted, 0, before));
+    ck_assert(!tier_known_add_many_unless(known, &deleted, &(int64_t){0}, 1, before));
     ck_assert(!tier_known_has(known, &deleted));
     ck_assert(tier_known_has(known, &other));
-    ck_assert(tier_known_add_unless(known, &deleted, 0, tier_known_drops(known)));
+    ck_assert(
+        tier_known_add_many_unless(known, &deleted, &(int64_t){0}, 1, tier_known_drops(known)));
     ck_assert(tier_known_has(known, &deleted));
 }
 END_TEST
@@ -182,7 +216,8 @@ END_TEST
 START_TEST(few_are_lost_to_others_before_there_is_no_room)
 {
     struct status status = {0};
-    ck_assert(tier_known_new(clock_real(), 0, &known, &status));
+    ck_assert(tier_known_new(&(struct tier_known_config){.clock = clock_real(), .young_s = 0},
+                             &known, &status));
     for (unsigned i = 0; i < MANY; i++) {
         const struct digest digest = digest_of_nothing(i);
         tier_known_add(known, &digest, 0);
@@ -190,7 +225,8 @@ START_TEST(few_are_lost_to_others_before_there_is_no_room)
     ck_assert_uint_ge(count_known(0, MANY), MANY - MANY / 200);
     /* And what is old is not known, but takes no room from what is new. */
     tier_known_free(known);
-    ck_assert(tier_known_new(clock_real(), 7200, &known, &status));
+    ck_assert(tier_known_new(&(struct tier_known_config){.clock = clock_real(), .young_s = 7200},
+                             &known, &status));
     const int64_t now_s = clock_wall_ns(clock_real()) / NS_PER_S;
     const struct digest old = digest_of_nothing(1);
     const struct digest fresh = digest_of_nothing(2);
@@ -211,6 +247,7 @@ int main(void)
     tcase_add_test(all, what_else_lies_there_is_passed_over);
     tcase_add_test(all, page_that_fails_is_asked_for_again_and_none_is_left_out);
     tcase_add_test(all, what_appears_is_known_after_the_next_listing);
+    tcase_add_test(all, listing_that_a_stop_has_broken_off_goes_on_where_it_was);
     tcase_add_test(all, stop_while_the_bucket_is_silent_is_clean);
     tcase_add_test(all, what_was_deleted_while_a_listing_came_does_not_become_known_by_it);
     tcase_add_test(all, few_are_lost_to_others_before_there_is_no_room);

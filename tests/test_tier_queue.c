@@ -54,7 +54,8 @@ static void start(void)
                                      .clock = clock_real(),
                                      .metrics = &metrics};
     ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
-    ck_assert(tier_known_new(clock_real(), young_s, &known, &status));
+    ck_assert(tier_known_new(&(struct tier_known_config){.clock = clock_real(), .young_s = young_s},
+                             &known, &status));
     const struct tier_queue_config config = {.durability = durability,
                                              .bucket = s3_bucket(s3),
                                              .metrics = &metrics,

@@ -3,7 +3,7 @@
  * A bucket: objects by name on an engine that is not ours. What server/ knows of it; tier/s3.h makes one.
  *
  * Every call waits for its end, which comes by the deadline it is given or by the driver's own limits, whichever is earlier: as much
- * is in flight as there are threads that call (docs/decisions/0010-a-bucket-is-asked-by-threads-that-wait.md). A call is one attempt;
+ * is in flight as there are threads that call (docs/decisions/0011-a-bucket-is-asked-by-threads-that-wait.md). A call is one attempt;
  * when to try again is the caller's. Nothing is kept of what was moved.
  *
  * Statuses of a failed call, for the caller to choose by:
