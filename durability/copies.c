@@ -662,6 +662,24 @@ size_t copies_followers(struct copies *copies, struct follower *followers, size_
     return count;
 }
 
+uint64_t copies_told_seq(struct copies *copies, enum lane lane)
+{
+    uint64_t told_seq = UINT64_MAX;
+    lock_acquire(&copies->lock);
+    const int64_t now_ns = clock_monotonic_ns(copies->store->clock);
+    bool bucket = false;
+    for (size_t i = 0; i < copies->follower_count; i++) {
+        const uint64_t seq = copies->followers[i].public.durable_seq[lane];
+        bucket = bucket || is_bucket_locked(copies, i);
+        if (counts_locked(copies, i, now_ns) && seq < told_seq)
+            told_seq = seq;
+    }
+    if (copies->config.bucket_uid != 0 && !bucket)
+        told_seq = 0;
+    lock_release(&copies->lock);
+    return told_seq;
+}
+
 /* ---- how it is */
 
 void copies_render(struct copies *copies, struct metrics_text *text)

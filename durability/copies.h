@@ -108,6 +108,9 @@ struct follower {
 /* Copies up to `capacity`, and says how many there are (LIMIT_FOLLOWERS at most). */
 size_t copies_followers(struct copies *copies, struct follower *followers, size_t capacity);
 
+/* The lane's log up to here is dealt with by all who follow: those that count, and the bucket, heard of or not. */
+uint64_t copies_told_seq(struct copies *copies, enum lane lane);
+
 /* ---- how it is */
 
 /* Series of each follower that counts, for /metrics. */

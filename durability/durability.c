@@ -131,6 +131,7 @@ static bool open_parts(struct durability *durability,
     const struct evictor_config evict = {
         .store = store,
         .commits = {durability->commits[LANE_SMALL], durability->commits[LANE_LARGE]},
+        .copies = durability->copies,
     };
     const struct feed_config feed = {.store = store, .copies = durability->copies};
     const struct scrub_config scrub = {.store = store,

@@ -195,6 +195,8 @@ static bool evict_one(struct evictor *evictor)
     struct victim victim = {.store = store, .segment = victim_choose(&evictor->chooser)};
     if (victim.segment == NULL)
         return false;
+    struct copies *const copies = evictor->config.copies;
+    victim.told_seq = copies != NULL ? copies_told_seq(copies, LANE_SMALL) : UINT64_MAX;
     struct status status = {0};
     struct log_text text;
     note_full_disk(evictor);

@@ -13,7 +13,8 @@
  *   .dead      gone        nobody pins it any more
  *
  * A large blob with chunks here is moved by copying those chunks and a new MANIFEST; it is forgotten whole, with a FORGET when
- * its MANIFEST lies elsewhere. FORGETs are moved as long as the record that they name is there.
+ * its MANIFEST lies elsewhere. FORGETs are moved as long as the record that they name is there, and what
+ * was deleted by order until all that follow have heard of it.
  *
  * Whoever was told that a blob is there is right: an entry that is used between plan and end is moved after all.
  *
@@ -23,12 +24,15 @@
 #define VARVE_DURABILITY_EVICTOR_H
 
 #include "durability/commit.h"
+#include "durability/copies.h"
 
 struct evictor;
 
 struct evictor_config {
     struct store *store; /* borrowed, as all pointers here; its space and vouch time count */
     struct commit *commits[LANE_COUNT];
+    struct copies
+        *copies; /* whose followers carry out what is deleted by order; NULL: there are none */
 };
 
 MUST_CHECK bool evictor_new(const struct evictor_config *config,

@@ -91,7 +91,7 @@ bool move_identify(struct store *store,
                    struct segment *segment,
                    const struct footer_entry *entry,
                    struct blob_key *key,
-                   uint64_t *named,
+                   struct moving_forget *forget,
                    struct status *status)
 {
     const uint64_t offset = footer_entry_place(segment, entry).offset;
@@ -109,10 +109,11 @@ bool move_identify(struct store *store,
         if (ok)
             *key = blob_table_action_key(store->table, &digest, action.instance);
     } else if (header.kind == RECORD_FORGET) {
-        struct forget_record forget;
-        ok = forget_record_decode(payload, &forget, status);
+        struct forget_record record;
+        ok = forget_record_decode(payload, &record, status);
         if (ok)
-            *named = forget.place.segment;
+            *forget = (struct moving_forget){
+                .named = record.place.segment, .seq = header.seq, .reason = record.reason};
     } else {
         *key = blob_table_blob_key(store->table, &digest);
     }

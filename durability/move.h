@@ -17,16 +17,22 @@ struct moving {
     uint16_t clear_touch;  /* as in commit.h */
 };
 
+/* What a FORGET says. */
+struct moving_forget {
+    uint64_t named; /* the segment of the record that it is about; 0: of none that was ever here */
+    uint64_t seq;   /* its own */
+    enum forget_reason reason;
+};
+
 /*
- * Reads from a record what its footer entry does not say.
- * ACTION: *key. FORGET: *named, the segment of the record that it is about. Others: *key.
+ * Reads from a record what its footer entry does not say. FORGET: *forget. Others: *key.
  * DATA_LOSS when the record is damaged; other codes are of the machine.
  */
 MUST_CHECK bool move_identify(struct store *store,
                               struct segment *segment,
                               const struct footer_entry *entry,
                               struct blob_key *key,
-                              uint64_t *named,
+                              struct moving_forget *forget,
                               struct status *status);
 
 /* Moves go together, so that they share rounds of commit. One thread. */

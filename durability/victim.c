@@ -38,8 +38,9 @@ static bool collect_record(struct victim *victim,
 static bool collect_small(struct victim *victim, uint32_t at, struct status *status);
 static bool collect_forget(struct victim *victim,
                            uint32_t at,
-                           uint64_t named,
+                           const struct moving_forget *forget,
                            struct status *status);
+static bool is_there(const struct victim *victim, uint64_t number);
 static bool collect_large(struct victim *victim,
                           struct large_map *map,
                           uint32_t at,
@@ -47,7 +48,7 @@ static bool collect_large(struct victim *victim,
 static bool entry_key(struct victim *victim,
                       const struct footer_entry *entry,
                       struct blob_key *key,
-                      uint64_t *named,
+                      struct moving_forget *forget,
                       bool *known,
                       struct status *status);
 static bool entry_digest(struct victim *victim,
@@ -238,14 +239,14 @@ static bool collect_small(struct victim *victim, uint32_t at, struct status *sta
     const struct place place = footer_entry_place(victim->segment, entry);
     struct blob_key key = {0};
     struct blob_use use;
-    uint64_t named = 0;
+    struct moving_forget forget = {0};
     bool known = false;
-    if (!entry_key(victim, entry, &key, &named, &known, status))
+    if (!entry_key(victim, entry, &key, &forget, &known, status))
         return false;
     if (!known)
         return true;
     if (entry->kind == RECORD_FORGET)
-        return collect_forget(victim, at, named, status);
+        return collect_forget(victim, at, &forget, status);
     if (!blob_table_look(victim->store->table, key, &use) ||
         place_pack(use.place) != place_pack(place))
         return true; /* superseded or forgotten */
@@ -256,21 +257,28 @@ static bool collect_small(struct victim *victim, uint32_t at, struct status *sta
     return true;
 }
 
-/* It must outlive the record that it names. */
+/* It must outlive the record that it names; and an order, until all have heard of it that are to carry it out. */
 static bool collect_forget(struct victim *victim,
                            uint32_t at,
-                           uint64_t named,
+                           const struct moving_forget *forget,
                            struct status *status)
 {
-    if (named == victim->segment->number)
-        return true;
-    struct segment *segment = segment_set_pin(victim->store->segments, named);
-    segment_set_unpin(victim->store->segments, segment);
-    if (segment == NULL)
+    const bool told = forget->reason != FORGET_PURGED || forget->seq <= victim->told_seq;
+    if (told && !is_there(victim, forget->named))
         return true;
     const struct blob_use use = {.place =
                                      footer_entry_place(victim->segment, &victim->entries[at])};
     return add(victim, at, (struct blob_key){0}, &use, status) != NULL;
+}
+
+/* Is there a segment of this number, that stays? */
+static bool is_there(const struct victim *victim, uint64_t number)
+{
+    if (number == victim->segment->number)
+        return false;
+    struct segment *const segment = segment_set_pin(victim->store->segments, number);
+    segment_set_unpin(victim->store->segments, segment);
+    return segment != NULL;
 }
 
 /*
@@ -304,7 +312,7 @@ static bool collect_large(struct victim *victim,
 static bool entry_key(struct victim *victim,
                       const struct footer_entry *entry,
                       struct blob_key *key,
-                      uint64_t *named,
+                      struct moving_forget *forget,
                       bool *known,
                       struct status *status)
 {
@@ -314,7 +322,7 @@ static bool entry_key(struct victim *victim,
         *key = blob_table_blob_key(victim->store->table, &digest);
         return true;
     }
-    if (move_identify(victim->store, victim->segment, entry, key, named, status))
+    if (move_identify(victim->store, victim->segment, entry, key, forget, status))
         return true;
     *known = false;
     victim->unknown++;

@@ -27,7 +27,7 @@ void victim_chooser_rest(struct victim_chooser *chooser, uint64_t segment);
 
 /*
  * A live entry with bytes in the victim: a blob, an action result, a large blob (kind MANIFEST) with chunks here; or a FORGET
- * that is still needed. Some 70 bytes, and a segment of the smallest blobs has a million.
+ * that is still needed, here or by who follows this log. Some 70 bytes, and a segment of the smallest blobs has a million.
  */
 struct resident {
     struct evict_candidate candidate;
@@ -43,6 +43,8 @@ struct victim {
     /* In. */
     struct store *store;     /* borrowed */
     struct segment *segment; /* borrowed; pinned and doomed */
+    uint64_t
+        told_seq; /* of the small lane: deletions by order up to there are known to all that carry them out */
 
     /* Out; owned. */
     struct footer_entry *entries;

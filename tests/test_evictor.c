@@ -1399,6 +1399,57 @@ START_TEST(what_was_purged_stays_away_while_its_record_is_there)
 }
 END_TEST
 
+static size_t count_orders_told(const struct digest *digest)
+{
+    struct arena arena;
+    struct feed_batch batch;
+    struct status status;
+    size_t count = 0;
+    const struct feed_query query = {.lane = LANE_SMALL,
+                                     .records_max = 16,
+                                     .bytes_max = MIB,
+                                     .kinds = FEED_KIND(RECORD_FORGET),
+                                     .only = digest};
+    arena_init(&arena, 4 * MIB);
+    ck_assert(feed_read(durability_feed(rig.durability), &query, &arena, &batch, &status));
+    for (size_t i = 0; i < batch.count; i++)
+        count += digest_equal(&batch.entries[i].digest, digest);
+    arena_destroy(&arena);
+    return count;
+}
+
+/* Nothing of it is here any more, and the bucket that was down all the time is to delete it still. */
+START_TEST(what_was_deleted_by_order_is_told_to_a_bucket_that_was_down_for_long)
+{
+    enum { BUCKET = 77, ROUNDS = 3 };
+    struct item item;
+    struct place place;
+    uint64_t next = 1000;
+    const struct copies_config with_bucket = {.bucket_uid = BUCKET};
+    struct copies *const copies = durability_copies(rig.durability);
+    copies_configure(copies, &with_bucket);
+    put(&item, 1, SMALL_BYTES);
+    segment_set_unpin(store()->segments, home_of(&item, &place));
+    durability_forget(rig.durability, &item.digest, NULL, place, RECORD_BLOB, FORGET_PURGED);
+    for (int round = 0; round < ROUNDS; round++)
+        fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    settle();
+    ck_assert_ptr_null(segment_set_pin(store()->segments, place.segment));
+    ck_assert_uint_ge(count_orders_told(&item.digest), 1);
+
+    /* It has been deleted there: then it need not be told for ever. */
+    const struct follower_report report = {.uid = BUCKET,
+                                           .lane = LANE_SMALL,
+                                           .durable_seq = copies_published_seq(copies, LANE_SMALL),
+                                           .wait_ns = 3600 * NS_PER_S};
+    copies_report(copies, &report);
+    for (int round = 0; round < ROUNDS; round++)
+        fill(&next, CAPACITY_BYTES, SMALL_BYTES);
+    settle();
+    ck_assert_uint_eq(count_orders_told(&item.digest), 0);
+}
+END_TEST
+
 /* Purged between the moment when its copy is appended and the moment when that is visible. */
 START_TEST(a_blob_that_is_purged_while_it_is_moved_does_not_come_back)
 {
@@ -1820,6 +1871,7 @@ int main(void)
     tcase_add_test(back, an_older_action_result_never_comes_back);
     tcase_add_test(back, a_move_that_comes_after_a_newer_record_is_not_appended);
     tcase_add_test(back, what_was_purged_stays_away_while_its_record_is_there);
+    tcase_add_test(back, what_was_deleted_by_order_is_told_to_a_bucket_that_was_down_for_long);
     tcase_add_test(
         back, power_cuts_while_segments_go_lose_nothing_that_is_used_and_bring_nothing_half_back);
     tcase_add_test(back, a_stop_in_the_middle_of_an_eviction_is_quick_and_loses_nothing);
