@@ -279,6 +279,11 @@
       "Objects sent to the bucket, and deletions carried out there.")                              \
     X(TIER_DELETIONS, "varve_tier_uploaded_total", "kind=\"deletion\"", COUNTER,                   \
       "Objects sent to the bucket, and deletions carried out there.")                              \
+    X(TIER_PACKS, "varve_tier_uploaded_total", "kind=\"pack\"", COUNTER,                           \
+      "Objects sent to the bucket, and deletions carried out there.")                              \
+    X(TIER_PACKED, "varve_tier_packed_total", "", COUNTER, "Blobs in the packs that were sent.")   \
+    X(TIER_INDEXES, "varve_tier_pack_indexes_total", "", COUNTER,                                  \
+      "Index objects of packs that were read from the bucket.")                                    \
     X(TIER_PRESENT, "varve_tier_present_total", "", COUNTER,                                       \
       "Blobs that were looked for in the bucket before they were sent, and were there.")           \
     X(TIER_REFRESHED, "varve_tier_refreshed_total", "", COUNTER,                                   \

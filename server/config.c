@@ -491,8 +491,17 @@ static const struct option options[] = {
      .offset = FIELD(tier_find),
      .default_value = "off",
      .choices = "on|off",
-     .help = "on: what the bucket has is not missing in FindMissingBlobs. A request for each blob "
-             "that is new, for at most 0.5 s a call. Needs --tier-reads on."},
+     .help = "on: what the bucket has is not missing in FindMissingBlobs. What is not known of it "
+             "costs a request a blob, for at most 0.5 s a call. Needs --tier-reads on."},
+    {.name = "tier-packs",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(tier_packs),
+     .default_value = "on",
+     .choices = "on|off",
+     .help =
+         "on: blobs of up to 128 KiB go into the bucket in packs of 8 MiB, after 5 s. off: each "
+         "is an object, and one that is deleted by order goes at once."},
     {.name = "tier-mode",
      .operand = "HOW",
      .type = OPTION_CHOICE,
@@ -684,6 +693,7 @@ void config_free(struct config *config)
     free(config->tier_reads);
     free(config->tier_find);
     free(config->tier_mode);
+    free(config->tier_packs);
     free(config);
 }
 

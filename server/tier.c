@@ -7,20 +7,22 @@
 #include <stdlib.h>
 
 #include "server/tier_fetch.h"
+#include "server/tier_follow.h"
 #include "server/tier_known.h"
 #include "server/tier_list.h"
 #include "server/tier_queue.h"
 #include "tier/s3.h"
 
-/* Besides uploads and downloads: the two planners, which delete, and the listing. */
-enum { MORE_CONNECTIONS = 3 };
+/* Besides uploads and downloads: the two planners, which delete, the listing and whoever reads about packs. */
+enum { MORE_CONNECTIONS = 4 };
 
 struct tier {
     struct s3 *s3;
     struct tier_known *known;
     struct tier_queue *queue;
-    struct tier_fetch *reader; /* NULL: what is there is not read */
-    struct tier_list *list;    /* NULL: it is not asked what is there */
+    struct tier_fetch *reader;  /* NULL: what is there is not read */
+    struct tier_list *list;     /* NULL: it is not asked what is there */
+    struct tier_follow *follow; /* NULL: nor what is in packs */
     bool finds;
     char name[FOLLOWER_NAME_BYTES_MAX + 1]; /* among the followers */
 };
@@ -34,6 +36,7 @@ static bool open_known(const struct config *config,
                        const struct store *store,
                        struct tier_known **known,
                        struct status *status);
+static bool makes_packs(const struct config *config);
 static const char *text_or_null(const char *text);
 static uint64_t place_of(const struct config *config);
 static uint64_t deleted_until_seq(void *argument);
@@ -84,6 +87,7 @@ bool tier_start(const struct config *config,
                                             .place = place_of(config),
                                             .uploads = (size_t)config->tier_uploads,
                                             .shared = config->peers.count > 0,
+                                            .packs = makes_packs(config),
                                             .follower_uid = tier_follower_uid(config),
                                             .hurries = strcmp(config->tier_mode, "through") == 0,
                                             .follower_name = tier->name,
@@ -95,6 +99,14 @@ bool tier_start(const struct config *config,
                                           .metrics = metrics,
                                           .prefix = config->tier_prefix};
     if (tier->finds && !tier_list_start(&list, &tier->list, status))
+        goto fail;
+    const struct tier_follow_config follow = {.bucket = s3_bucket(tier->s3),
+                                              .known = tier->known,
+                                              .metrics = metrics,
+                                              .prefix = config->tier_prefix};
+    if (tier->reader == NULL && !makes_packs(config))
+        tier_known_set_whole(tier->known, false); /* nobody asks for it */
+    else if (!tier_follow_start(&follow, &tier->follow, status))
         goto fail;
     log_event(LOG_LEVEL_INFO, "tier_started",
               "bucket=%s prefix=%s small_seq=%" PRIu64 " large_seq=%" PRIu64, config->tier_bucket,
@@ -148,6 +160,13 @@ static bool open_known(const struct config *config,
     return ok;
 }
 
+/* Nodes that must send at once would each send what all of them have. */
+static bool makes_packs(const struct config *config)
+{
+    const bool alone = strcmp(config->tier_mode, "async") == 0 || config->peers.count == 0;
+    return alone && strcmp(config->tier_packs, "on") == 0;
+}
+
 static const char *text_or_null(const char *text)
 {
     return text[0] != '\0' ? text : NULL;
@@ -191,6 +210,7 @@ void tier_end_requests(struct tier *tier)
     if (tier->queue != NULL)
         tier_queue_ask_to_stop(tier->queue);
     tier_list_ask_to_stop(tier->list);
+    tier_follow_ask_to_stop(tier->follow);
     if (tier->s3 != NULL)
         s3_stop(tier->s3);
     tier_fetch_stop(tier->reader);
@@ -203,6 +223,7 @@ void tier_stop(struct tier *tier)
     tier_end_requests(tier);
     tier_queue_stop(tier->queue);
     tier_list_stop(tier->list);
+    tier_follow_stop(tier->follow);
     tier_fetch_free(tier->reader);
     tier_known_free(tier->known);
     s3_free(tier->s3);

@@ -11,6 +11,7 @@
 #include "store/blob_writer.h"
 #include "store/find.h"
 #include "tier/layout.h"
+#include "tier/pack.h"
 
 enum { FIND_AT_A_TIME = 256, DELETIONS_AT_A_TIME = 64 };
 
@@ -35,6 +36,7 @@ struct tier_fetch {
 struct download {
     struct tier_fetch *fetch;
     struct tier_want *want;
+    struct bucket_row row; /* where it is taken from */
     struct blob_writer *writer;
     bool failed_here;
 };
@@ -63,6 +65,9 @@ static void get_blob(struct tier_fetch *fetch, struct tier_want *want);
 static void flight_over(struct flight_waiter *waiter);
 static bool is_here(const struct tier_fetch *fetch, const struct tier_want *want);
 static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *want);
+static enum tier_fetched download_from(struct tier_fetch *fetch,
+                                       struct tier_want *want,
+                                       const struct bucket_row *row);
 static bool take_bytes(void *argument, struct bytes bytes, struct status *status);
 static bool store_it(struct download *download, int64_t since_s, struct status *status);
 static void committed(struct ack *ack, const struct status *result);
@@ -236,20 +241,43 @@ static bool is_here(const struct tier_fetch *fetch, const struct tier_want *want
     return store_find_blob(fetch->store, &want->digest, FIND_ONLY, &place);
 }
 
+/* From the pack in which it is known to be; and when it is not there, it may be an object of its own. */
 static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *want)
 {
-    struct download download = {.fetch = fetch, .want = want};
+    struct bucket_row row;
+    enum tier_fetched outcome = TIER_NOT_THERE;
+    if (tier_known_where(fetch->config.known, &want->digest, &row) && row.pack != 0)
+        outcome = download_from(fetch, want, &row);
+    row.pack = 0;
+    if (outcome == TIER_NOT_THERE)
+        outcome = download_from(fetch, want, &row);
+    if (outcome == TIER_NOT_THERE && want->digest.size_bytes <= PACK_BLOB_BYTES_MAX &&
+        !tier_known_is_whole(fetch->config.known))
+        outcome = TIER_UNAVAILABLE; /* it may be in a pack of which nothing is known yet */
+    return outcome;
+}
+
+static enum tier_fetched download_from(struct tier_fetch *fetch,
+                                       struct tier_want *want,
+                                       const struct bucket_row *row)
+{
+    struct download download = {.fetch = fetch, .want = want, .row = *row};
     char key[BUCKET_KEY_BYTES_MAX];
     struct bucket_object object;
     struct status status = {0};
     struct log_text quoted;
     enum tier_fetched outcome = TIER_UNAVAILABLE;
-    layout_blob_key(fetch->config.prefix, &want->digest, key);
-    const struct bucket_get get = {.key = key,
-                                   .sink = {.write = take_bytes, .argument = &download},
-                                   .deadline_ns =
-                                       clock_monotonic_ns(fetch->store->clock) + patience_ns +
-                                       want->digest.size_bytes / (int64_t)MIB * NS_PER_S};
+    struct bucket_get get = {.key = key,
+                             .sink = {.write = take_bytes, .argument = &download},
+                             .deadline_ns = clock_monotonic_ns(fetch->store->clock) + patience_ns +
+                                            want->digest.size_bytes / (int64_t)MIB * NS_PER_S};
+    if (row->pack != 0) {
+        layout_pack_key(fetch->config.prefix, row->pack, key);
+        get.offset = row->offset;
+        get.length = (uint64_t)want->digest.size_bytes;
+    } else {
+        layout_blob_key(fetch->config.prefix, &want->digest, key);
+    }
     struct buffer *buffer = buffer_pool_try_take(fetch->buffers);
     if (buffer == NULL ||
         !blob_writer_new(fetch->store, &want->digest, &download.writer, &status)) {
@@ -258,8 +286,10 @@ static enum tier_fetched download(struct tier_fetch *fetch, struct tier_want *wa
     }
     blob_writer_give_buffer(download.writer, buffer);
     if (!bucket_get(fetch->config.bucket, &get, &object, &status)) {
-        outcome =
-            status.code == STATUS_INVALID_ARGUMENT ? lied(fetch, want, key) : TIER_UNAVAILABLE;
+        /* More than it has, or a range that the pack has not. */
+        const bool wrong = !download.failed_here && (status.code == STATUS_INVALID_ARGUMENT ||
+                                                     status.code == STATUS_OUT_OF_RANGE);
+        outcome = wrong ? lied(fetch, want, key) : TIER_UNAVAILABLE;
     } else if (object.presence != BUCKET_PRESENT) {
         /* Somebody has deleted it there. Whoever stores it anew has it sent again, and until then it is missing. */
         tier_known_drop(fetch->config.known, &want->digest);
@@ -300,7 +330,10 @@ static bool store_it(struct download *download, int64_t since_s, struct status *
         return false;
     }
     /* Before it is in the log, where what brings the log into the bucket finds it. */
-    tier_known_add(fetch->config.known, &download->want->digest, since_s);
+    if (download->row.pack != 0)
+        tier_known_add_many(fetch->config.known, &download->row, 1);
+    else
+        tier_known_add(fetch->config.known, &download->want->digest, since_s);
     wait.request =
         (struct commit_request){.record = record, .local = true, .ack = {.done = committed}};
     commit_submit(durability_commit(fetch->config.durability, lane), &wait.request);
@@ -406,6 +439,7 @@ static bool find_some(struct tier_fetch *fetch,
         bucket_stat_many(fetch->config.bucket, keys, asked_count, deadline_ns, objects, &status);
     for (size_t i = 0; i < asked_count; i++) {
         if (objects[i].presence != BUCKET_PRESENT ||
+            objects[i].size_bytes != (uint64_t)want->digests[begin + asked[i]].size_bytes ||
             !tier_known_is_young(fetch->config.known, objects[i].modified_s))
             continue;
         there[asked[i]] = true;

@@ -2,17 +2,22 @@
 #include "server/tier_known.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/lock.h"
 #include "base/log.h"
 
 /* A blob has a choice of so many places, so that few are lost before all are full. */
-enum { WAYS = 4, SECONDS_OF_HOUR = 3600, ROWS_AT_A_TIME = 64 };
+enum { WAYS = 4, SECONDS_OF_HOUR = 3600 };
 
-/* Whoever finds two blobs of the same 24 bytes has the second one's action result told too early, no more. */
+/* Kept with the rows once what is in packs was read to its end. */
+static const char note_whole[] = "packs-whole";
+
+/* Whoever finds two blobs of the same 20 bytes and size has the second one's action result told too early, no more. */
 struct slot {
-    uint8_t hash[24];
+    uint8_t hash[20];
+    uint32_t size;       /* its lower half: a digest of another size names nothing */
     uint32_t since_hour; /* since 1970; 0: free */
 };
 
@@ -21,6 +26,7 @@ struct tier_known {
     struct clock *clock;        /* borrowed */
     int64_t young_s;            /* 0: for ever */
     struct bucket_index *index; /* owned; NULL: nothing is kept beyond this process */
+    _Atomic bool whole;         /* false, then true */
 
     struct lock writing; /* of the index, so that it is told in the order in which the memory is */
     bool failing;        /* guarded by writing: the index was not told of something; logged once */
@@ -36,8 +42,7 @@ static bool is_in_index(struct tier_known *known,
                         uint64_t drops,
                         int64_t *since_s);
 static bool add_unless_locked(struct tier_known *known,
-                              const struct digest *digests,
-                              const int64_t *since_s,
+                              const struct bucket_row *rows,
                               size_t count,
                               uint64_t drops) REQUIRES(known->writing);
 static int64_t since_or_now(const struct tier_known *known, int64_t since_s);
@@ -60,7 +65,8 @@ static struct slot *slot_of_locked(struct tier_known *known, const struct digest
 {
     struct slot *const group = group_of(known, digest);
     for (size_t i = 0; i < WAYS; i++) {
-        if (memcmp(group[i].hash, digest->hash, sizeof(group[i].hash)) == 0)
+        if (memcmp(group[i].hash, digest->hash, sizeof(group[i].hash)) == 0 &&
+            group[i].size == (uint32_t)digest->size_bytes)
             return &group[i];
     }
     return NULL;
@@ -103,6 +109,9 @@ bool tier_known_new(const struct tier_known_config *config,
         tier_known_free(made);
         return false;
     }
+    char text[BUCKET_INDEX_NOTE_BYTES_MAX];
+    tier_known_note(made, note_whole, text);
+    atomic_init(&made->whole, made->index == NULL || text[0] != '\0');
     *known = made;
     return true;
 }
@@ -137,8 +146,7 @@ static bool is_in_index(struct tier_known *known,
                         int64_t *since_s)
 {
     struct bucket_row row;
-    struct status ignored = {0};
-    if (known->index == NULL || !bucket_index_get(known->index, digest, &row, &ignored))
+    if (!tier_known_where(known, digest, &row))
         return false;
     *since_s = row.since_s;
     lock_acquire(&known->lock);
@@ -151,45 +159,45 @@ static bool is_in_index(struct tier_known *known,
 
 void tier_known_add(struct tier_known *known, const struct digest *digest, int64_t since_s)
 {
+    const struct bucket_row row = {.digest = *digest, .since_s = since_or_now(known, since_s)};
+    tier_known_add_many(known, &row, 1);
+}
+
+void tier_known_add_many(struct tier_known *known, const struct bucket_row *rows, size_t count)
+{
     lock_acquire(&known->writing);
-    const bool added = add_unless_locked(known, digest, &since_s, 1, tier_known_drops(known));
+    const bool added = add_unless_locked(known, rows, count, tier_known_drops(known));
     ASSERT(added); /* nobody else drops meanwhile */
     lock_release(&known->writing);
 }
 
 bool tier_known_add_many_unless(struct tier_known *known,
-                                const struct digest *digests,
-                                const int64_t *since_s,
+                                const struct bucket_row *rows,
                                 size_t count,
                                 uint64_t drops)
 {
     lock_acquire(&known->writing);
-    const bool added = add_unless_locked(known, digests, since_s, count, drops);
+    const bool added = add_unless_locked(known, rows, count, drops);
     lock_release(&known->writing);
     return added;
 }
 
 static bool add_unless_locked(struct tier_known *known,
-                              const struct digest *digests,
-                              const int64_t *since_s,
+                              const struct bucket_row *rows,
                               size_t count,
                               uint64_t drops)
 {
-    struct bucket_row rows[ROWS_AT_A_TIME];
     struct status status = {0};
+    if (tier_known_drops(known) != drops)
+        return false;
+    /* Whoever finds one in memory finds in the index where it is. */
+    if (known->index != NULL && count > 0)
+        note_failure_locked(known, bucket_index_put(known->index, rows, count, &status), &status);
     lock_acquire(&known->lock);
-    const bool same = known->drops == drops;
-    for (size_t i = 0; same && i < count; i++)
-        add_locked(known, &digests[i], since_s[i]);
+    for (size_t i = 0; i < count; i++)
+        add_locked(known, &rows[i].digest, rows[i].since_s);
     lock_release(&known->lock);
-    for (size_t from = 0; same && known->index != NULL && from < count; from += ROWS_AT_A_TIME) {
-        const size_t some = count - from < ROWS_AT_A_TIME ? count - from : ROWS_AT_A_TIME;
-        for (size_t i = 0; i < some; i++)
-            rows[i] = (struct bucket_row){.digest = digests[from + i],
-                                          .since_s = since_or_now(known, since_s[from + i])};
-        note_failure_locked(known, bucket_index_put(known->index, rows, some, &status), &status);
-    }
-    return same;
+    return true;
 }
 
 static int64_t since_or_now(const struct tier_known *known, int64_t since_s)
@@ -200,25 +208,52 @@ static int64_t since_or_now(const struct tier_known *known, int64_t since_s)
 static void add_locked(struct tier_known *known, const struct digest *digest, int64_t since_s)
 {
     struct slot *const slot = place_for_locked(known, digest);
-    const int64_t hour = since_or_now(known, since_s) / SECONDS_OF_HOUR;
+    const int64_t hour = since_s / SECONDS_OF_HOUR;
     memcpy(slot->hash, digest->hash, sizeof(slot->hash));
+    slot->size = (uint32_t)digest->size_bytes;
     slot->since_hour = hour > 0 ? (uint32_t)hour : 1;
+}
+
+bool tier_known_where(struct tier_known *known, const struct digest *digest, struct bucket_row *row)
+{
+    struct status ignored = {0};
+    if (known->index != NULL && bucket_index_get(known->index, digest, row, &ignored) &&
+        row->digest.size_bytes == digest->size_bytes)
+        return true;
+    *row = (struct bucket_row){.digest = *digest};
+    return false;
 }
 
 void tier_known_drop(struct tier_known *known, const struct digest *digest)
 {
+    tier_known_drop_before(known, digest, 1, UINT64_MAX);
+}
+
+void tier_known_drop_before(struct tier_known *known,
+                            const struct digest *digests,
+                            size_t count,
+                            uint64_t number)
+{
     struct status status = {0};
+    bool ok = true;
     lock_acquire(&known->writing);
-    lock_acquire(&known->lock);
-    struct slot *const slot = slot_of_locked(known, digest);
-    if (slot != NULL)
-        memset(slot, 0, sizeof(*slot));
-    known->drops++;
-    lock_release(&known->lock);
-    if (known->index != NULL)
-        note_failure_locked(known, bucket_index_drop(known->index, digest, &status), &status);
+    for (size_t i = 0; i < count; i++) {
+        struct bucket_row row;
+        if (tier_known_where(known, &digests[i], &row) && row.pack >= number)
+            continue; /* it is in a later one */
+        /* Whoever finds it in the index now sees below that it was dropped since, and does not note it again. */
+        if (known->index != NULL)
+            ok = bucket_index_drop(known->index, &digests[i], &status) && ok;
+        lock_acquire(&known->lock);
+        struct slot *const slot = slot_of_locked(known, &digests[i]);
+        if (slot != NULL)
+            memset(slot, 0, sizeof(*slot));
+        known->drops++;
+        lock_release(&known->lock);
+    }
+    note_failure_locked(known, ok, &status);
     lock_release(&known->writing);
-    /* It is told that it is gone: it is not to come back with a power cut. */
+    /* It is told that they are gone: they are not to come back with a power cut. */
     if (known->index != NULL && !bucket_index_sync(known->index, &status)) {
         lock_acquire(&known->writing);
         note_failure_locked(known, false, &status);
@@ -244,6 +279,22 @@ uint64_t tier_known_drops(struct tier_known *known)
     return drops;
 }
 
+bool tier_known_is_whole(const struct tier_known *known)
+{
+    return atomic_load(&known->whole);
+}
+
+void tier_known_set_whole(struct tier_known *known, bool for_good)
+{
+    char text[BUCKET_INDEX_NOTE_BYTES_MAX];
+    atomic_store(&known->whole, true);
+    if (!for_good)
+        return;
+    tier_known_note(known, note_whole, text);
+    if (text[0] == '\0')
+        tier_known_set_note(known, note_whole, "yes");
+}
+
 bool tier_known_keeps(const struct tier_known *known)
 {
     return known->index != NULL;
@@ -266,6 +317,11 @@ void tier_known_set_note(struct tier_known *known, const char *name, const char 
     lock_acquire(&known->writing);
     note_failure_locked(known, bucket_index_set_note(known->index, name, text, &status), &status);
     lock_release(&known->writing);
+}
+
+int64_t tier_known_oldest_s(const struct tier_known *known)
+{
+    return known->young_s != 0 ? clock_wall_ns(known->clock) / NS_PER_S - known->young_s : 0;
 }
 
 bool tier_known_is_young(const struct tier_known *known, int64_t since_s)

@@ -31,6 +31,7 @@ bool tier_known_has(struct tier_known *known, const struct digest *digest);
 void tier_known_add(struct tier_known *known, const struct digest *digest, int64_t since_s);
 /* Is an object of this time one that need not be sent again? */
 bool tier_known_is_young(const struct tier_known *known, int64_t since_s);
+int64_t tier_known_oldest_s(const struct tier_known *known); /* of such a one; 0: of any time */
 void tier_known_drop(struct tier_known *known, const struct digest *digest);
 /*
  * For what somebody heard of from the bucket a while ago: how often tier_known_drop() was called by then, and an addition that is left out, and
@@ -38,10 +39,26 @@ void tier_known_drop(struct tier_known *known, const struct digest *digest);
  */
 uint64_t tier_known_drops(struct tier_known *known);
 MUST_CHECK bool tier_known_add_many_unless(struct tier_known *known,
-                                           const struct digest *digests,
-                                           const int64_t *since_s,
+                                           const struct bucket_row *rows,
                                            size_t count,
                                            uint64_t drops);
+/* Of a pack that this node has sent. */
+void tier_known_add_many(struct tier_known *known, const struct bucket_row *rows, size_t count);
+/* Where in the bucket it is, as far as is known: false, and *row says that it is an object of its own, if nothing is. */
+bool tier_known_where(struct tier_known *known,
+                      const struct digest *digest,
+                      struct bucket_row *row);
+/* These are in none of the packs of a lower number any more. */
+void tier_known_drop_before(struct tier_known *known,
+                            const struct digest *digests,
+                            size_t count,
+                            uint64_t number);
+/*
+ * Has it been read once what is in packs, by this process or an earlier one? Until then a blob that is not known may be in one. True without an
+ * index. for_good: it was read; else nobody shall wait for it any more.
+ */
+bool tier_known_is_whole(const struct tier_known *known);
+void tier_known_set_whole(struct tier_known *known, bool for_good);
 /* Is there an index? Then there is room for everything. */
 bool tier_known_keeps(const struct tier_known *known);
 /* Of whoever feeds it; kept with the index, and only with it: "" without one. */

@@ -33,8 +33,7 @@ struct tier_list {
     struct thread thread;
 
     /* Of the thread: the blobs of a page. */
-    struct digest digests[BUCKET_LIST_MAX];
-    int64_t since_s[BUCKET_LIST_MAX];
+    struct bucket_row rows[BUCKET_LIST_MAX];
 
     struct lock lock;
     struct condition changed;
@@ -189,13 +188,14 @@ static bool take_page(struct tier_list *list,
     size_t count = 0;
     for (size_t i = 0; i < page->count; i++) {
         const struct bucket_entry *const entry = &page->entries[i];
+        struct bucket_row *const row = &list->rows[count];
+        *row = (struct bucket_row){.since_s = entry->modified_s};
         /* Other things may lie there, too. */
-        if (layout_blob_of_key(list->config.prefix, entry->key, entry->size_bytes,
-                               &list->digests[count]) &&
-            tier_known_is_young(list->config.known, entry->modified_s))
-            list->since_s[count++] = entry->modified_s;
+        count +=
+            layout_blob_of_key(list->config.prefix, entry->key, entry->size_bytes, &row->digest) &&
+            tier_known_is_young(list->config.known, entry->modified_s);
     }
-    if (!tier_known_add_many_unless(list->config.known, list->digests, list->since_s, count, drops))
+    if (!tier_known_add_many_unless(list->config.known, list->rows, count, drops))
         return false;
     listing->objects += page->count;
     metrics_add(list->config.metrics, METRIC_TIER_LISTED, (int64_t)page->count);

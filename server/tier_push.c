@@ -184,6 +184,13 @@ void tier_pusher_destroy(struct tier_pusher *pusher)
     pusher->keys = NULL;
 }
 
+/* By an LCG (Knuth, MMIX), whose upper half is good enough. */
+uint64_t tier_pusher_chance(struct tier_pusher *pusher)
+{
+    pusher->random = pusher->random * UINT64_C(6364136223846793005) + 1;
+    return pusher->random >> 33;
+}
+
 /* ---- a blob */
 
 enum tier_pushed tier_push_blob(struct tier_pusher *pusher,
@@ -374,8 +381,7 @@ static bool wait_after(struct tier_pusher *pusher, unsigned tries, const struct 
     int64_t pause_ns = (tell ? push->tell_pause_ns : push->pause_min_ns) << doublings;
     if (pause_ns > push->pause_max_ns)
         pause_ns = push->pause_max_ns;
-    pusher->random = pusher->random * UINT64_C(6364136223846793005) + 1;
-    pause_ns = pause_ns / 2 + (int64_t)((pusher->random >> 33) % (uint64_t)(pause_ns / 2 + 1));
+    pause_ns = pause_ns / 2 + (int64_t)(tier_pusher_chance(pusher) % (uint64_t)(pause_ns / 2 + 1));
     metrics_add(push->metrics, METRIC_TIER_RETRIES, 1);
     lock_acquire(&push->lock);
     const bool first = !push->failing && !push->stopping;
@@ -545,18 +551,30 @@ static enum tier_pushed put_result(struct tier_pusher *pusher, const struct feed
                                              {"varve-written-ns", written},
                                              {"varve-origin", origin}},
                                    .note_count = 4};
-    for (unsigned tries = 0;; tries++) {
-        struct status status = {0};
-        if (is_stopping(push))
-            return TIER_PUSH_STOPPED;
-        if (bucket_put(push->bucket, &put, &status)) {
-            metrics_add(push->metrics, METRIC_TIER_ACTIONS, 1);
-            went_well(push);
-            return TIER_PUSHED;
-        }
-        if (!wait_after(pusher, tries, &status))
+    bool sent = false;
+    for (unsigned tries = 0; !sent; tries++) {
+        if (!tier_push_try(pusher, &put, tries, &sent))
             return TIER_PUSH_STOPPED;
     }
+    metrics_add(push->metrics, METRIC_TIER_ACTIONS, 1);
+    return TIER_PUSHED;
+}
+
+bool tier_push_try(struct tier_pusher *pusher,
+                   const struct bucket_put *put,
+                   unsigned tries,
+                   bool *sent)
+{
+    struct tier_push *const push = pusher->push;
+    struct status status = {0};
+    *sent = false;
+    if (is_stopping(push))
+        return false;
+    *sent = bucket_put(push->bucket, put, &status);
+    if (!*sent)
+        return wait_after(pusher, tries, &status);
+    went_well(push);
+    return true;
 }
 
 /* ---- a deletion */
@@ -569,10 +587,13 @@ static bool is_stored(const struct tier_push *push, const struct feed_entry *ent
     return store_find_blob(push->store, &entry->digest, FIND_ONLY, &place);
 }
 
-enum tier_pushed tier_push_forget(struct tier_pusher *pusher, const struct feed_entry *entry)
+enum tier_pushed tier_push_forget(struct tier_pusher *pusher,
+                                  const struct feed_entry *entry,
+                                  bool *deleted)
 {
     struct tier_push *const push = pusher->push;
-    if (is_stored(push, entry))
+    *deleted = !is_stored(push, entry);
+    if (!*deleted)
         return TIER_PUSHED;
     if (entry->forgotten == RECORD_ACTION) {
         layout_action_key(push->prefix, &entry->digest, entry->instance, pusher->keys[0]);
@@ -585,10 +606,13 @@ enum tier_pushed tier_push_forget(struct tier_pusher *pusher, const struct feed_
         struct flight_wait wait = {.waiter.ready = flight_over, .push = push};
         if (flights_begin(push->flights, key, &flight, &wait.waiter)) {
             enum tier_pushed outcome = TIER_PUSHED;
-            if (!is_stored(push, entry)) {
+            *deleted = !is_stored(push, entry);
+            if (*deleted) {
                 tier_known_drop(push->known, &entry->digest);
                 layout_blob_key(push->prefix, &entry->digest, pusher->keys[0]);
                 outcome = delete_until_it_goes(pusher);
+                /* A listing that came meanwhile may have named it. */
+                tier_known_drop(push->known, &entry->digest);
             }
             flights_end(push->flights, &flight);
             return outcome;

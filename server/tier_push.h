@@ -86,9 +86,21 @@ enum tier_look { TIER_SEND, TIER_LOOK_FIRST }; /* whether it may well be there a
 enum tier_pushed tier_push_blob(struct tier_pusher *pusher,
                                 const struct digest *digest,
                                 enum tier_look look);
+/*
+ * One attempt at an object, and if it fails the pause after it; tries: how many came before. False: it is being stopped, and nobody knows
+ * whether it is there.
+ */
+bool tier_push_try(struct tier_pusher *pusher,
+                   const struct bucket_put *put,
+                   unsigned tries,
+                   bool *sent);
+/* Between what is as good as never twice the same. */
+uint64_t tier_pusher_chance(struct tier_pusher *pusher);
 /* entry: an ACTION, with its parts. */
 enum tier_pushed tier_push_action(struct tier_pusher *pusher, const struct feed_entry *entry);
-/* entry: a FORGET. What has been stored again since stays. */
-enum tier_pushed tier_push_forget(struct tier_pusher *pusher, const struct feed_entry *entry);
+/* entry: a FORGET. What has been stored again since stays: *deleted is false then. */
+enum tier_pushed tier_push_forget(struct tier_pusher *pusher,
+                                  const struct feed_entry *entry,
+                                  bool *deleted);
 
 #endif

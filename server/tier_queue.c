@@ -9,20 +9,39 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/tier_cursor.h"
+#include "server/tier_pack.h"
 #include "server/tier_push.h"
 
 enum {
-    SMALL_BATCH_RECORDS = 1024,
+    SMALL_BATCH_RECORDS = 4096,
     LARGE_BATCH_RECORDS = 64,
     BATCH_RESULT_BYTES = 8 << 20, /* of the action results of a batch */
+    PACKS_AT_A_TIME = 4,
+    DELETIONS_AT_A_TIME = 256,
+    NOTES_MAX = 64, /* of where the log ended when */
 };
+static const int64_t pack_wait_usual_ns = 5 * NS_PER_S;
+/* Index objects are looked for every five seconds; to send a pack takes one or two itself. */
+static const int64_t pack_step_usual_ns = 7 * NS_PER_S;
 /* How often the end of the log is looked at, and the cursor written. */
 static const int64_t idle_ns = 250 * NS_PER_MS;
 /* It counts as heard of while this process runs: what is in the bucket stays there when that does not answer. */
 static const int64_t heard_ns = 3650 * 24 * 3600 * NS_PER_S;
 static const int64_t save_ns = NS_PER_S;
 
-enum phase { PHASE_BLOBS, PHASE_ACTIONS };
+enum phase { PHASE_PACKS, PHASE_BLOBS, PHASE_ACTIONS };
+
+/* Some of a batch's entries, one after the other: of a pack, or one. */
+struct work {
+    const struct feed_entry *entries;
+    size_t count; /* 0: there is none now */
+};
+
+/* Where the log ended at a time. */
+struct log_note {
+    int64_t at_ns;
+    uint64_t seq;
+};
 
 struct tier_upload {
     struct tier_lane *lane;
@@ -45,6 +64,9 @@ struct tier_lane {
     uint64_t seen_news;
     bool began;
     int64_t saved_ns;
+    bool waited; /* for a pack to be filled */
+    struct log_note notes[NOTES_MAX];
+    size_t note_count; /* all ever made */
     _Atomic uint64_t done_seq;
 
     struct lock lock;
@@ -52,7 +74,7 @@ struct tier_lane {
     const struct feed_batch *batch; /* guarded by lock, as all below; NULL: none */
     enum phase phase;
     size_t next;      /* entry of the batch */
-    size_t busy;      /* uploads that have one */
+    size_t busy;      /* uploads that have something of it */
     bool ended;       /* uploads are to end */
     bool interrupted; /* something of the batch is not where it should be */
 };
@@ -68,6 +90,10 @@ struct tier_queue {
 static bool start_lane(struct tier_lane *lane, size_t uploads, struct status *status);
 static void run_planner(void *argument);
 static bool round_of(struct tier_lane *lane, bool *more);
+static bool makes_packs(const struct tier_lane *lane);
+static bool is_to_wait(struct tier_lane *lane, const struct feed_batch *batch);
+static int64_t behind_others_ns(const struct tier_lane *lane);
+static bool through_seq(struct tier_lane *lane, uint64_t *seq);
 static bool read_failed(struct tier_lane *lane, const struct status *why);
 static bool run_phase(struct tier_lane *lane, const struct feed_batch *batch, enum phase phase);
 static bool run_forgets(struct tier_lane *lane, const struct feed_batch *batch);
@@ -76,11 +102,13 @@ static void log_goes_on(void *argument, enum lane lane);
 static void tell_how_far(const struct tier_lane *lane);
 static void save(struct tier_lane *lane);
 static void run_upload(void *argument);
-static const struct feed_entry *take_locked(struct tier_lane *lane) REQUIRES(lane->lock);
+static struct work take_locked(struct tier_lane *lane) REQUIRES(lane->lock);
+static struct work take_pack_locked(struct tier_lane *lane) REQUIRES(lane->lock);
 static bool is_of(enum phase phase, const struct feed_entry *entry);
-static enum tier_pushed push_entry(struct tier_lane *lane,
-                                   struct tier_pusher *pusher,
-                                   const struct feed_entry *entry);
+static enum tier_pushed push_work(struct tier_lane *lane,
+                                  struct tier_pusher *pusher,
+                                  enum phase phase,
+                                  const struct work *work);
 static const char *name_of(const struct tier_lane *lane);
 
 bool tier_queue_start(const struct tier_queue_config *config,
@@ -92,6 +120,10 @@ bool tier_queue_start(const struct tier_queue_config *config,
     if (queue == NULL)
         return status_fail_errno(status, ENOMEM, "uploads to the tier");
     queue->config = *config;
+    if (config->pack_wait_ns == 0)
+        queue->config.pack_wait_ns = pack_wait_usual_ns;
+    if (config->pack_step_ns == 0)
+        queue->config.pack_step_ns = pack_step_usual_ns;
     queue->store = durability_store(config->durability);
     queue->prefix = strdup(config->prefix);
     const size_t large = config->uploads / 4 > 0 ? config->uploads / 4 : 1;
@@ -220,29 +252,99 @@ static bool round_of(struct tier_lane *lane, bool *more)
     struct arena arena;
     struct feed_batch batch;
     struct status status = {0};
-    const struct feed_query query = {
+    struct feed_query query = {
         .lane = lane->lane,
         .after_seq = lane->after_seq,
         .records_max = lane->lane == LANE_SMALL ? SMALL_BATCH_RECORDS : LARGE_BATCH_RECORDS,
         .bytes_max = BATCH_RESULT_BYTES,
         .kinds = FEED_ALL,
     };
+    /* What the bucket has in packs is known first. */
+    if (makes_packs(lane) && !tier_known_is_whole(queue->config.known))
+        return true;
+    if (!through_seq(lane, &query.through_seq))
+        return true;
     arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
     bool goes_on;
     if (!feed_read(durability_feed(queue->config.durability), &query, &arena, &batch, &status)) {
         goes_on = read_failed(lane, &status);
+    } else if (is_to_wait(lane, &batch)) {
+        lane->waited = true;
+        goes_on = tier_push_pause(&queue->push, queue->config.pack_wait_ns);
+        *more = true;
     } else {
         if (!lane->began)
             lane->look_until_seq = batch.published_seq;
         lane->began = true;
-        goes_on = run_phase(lane, &batch, PHASE_BLOBS) && run_phase(lane, &batch, PHASE_ACTIONS) &&
-                  run_forgets(lane, &batch);
+        goes_on = run_phase(lane, &batch, PHASE_PACKS) && run_phase(lane, &batch, PHASE_BLOBS) &&
+                  run_phase(lane, &batch, PHASE_ACTIONS) && run_forgets(lane, &batch);
         if (goes_on)
             move_on(lane, &batch);
+        lane->waited = false;
         *more = batch.more;
     }
     arena_destroy(&arena);
     return goes_on;
+}
+
+static bool makes_packs(const struct tier_lane *lane)
+{
+    return lane->queue->config.packs && lane->lane == LANE_SMALL;
+}
+
+/* Once for each batch that is not full, and has something for a pack. */
+static bool is_to_wait(struct tier_lane *lane, const struct feed_batch *batch)
+{
+    if (!makes_packs(lane) || lane->queue->config.hurries || lane->waited || batch->more)
+        return false;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        if (tier_pack_wants(lane->queue->config.known, &batch->entries[i]))
+            bytes += (uint64_t)batch->entries[i].digest.size_bytes;
+    }
+    return bytes > 0 && bytes < PACK_BYTES_MAX;
+}
+
+/* Those that are heard of, by the order of their uids; a bucket is none of them. */
+static int64_t behind_others_ns(const struct tier_lane *lane)
+{
+    const struct tier_queue_config *const config = &lane->queue->config;
+    size_t before = 0;
+    if (!makes_packs(lane) || config->hurries)
+        return 0;
+    struct follower *const followers = calloc(LIMIT_FOLLOWERS, sizeof(*followers));
+    if (followers == NULL)
+        return 0; /* something may be sent twice, then */
+    const size_t count =
+        copies_followers(durability_copies(config->durability), followers, LIMIT_FOLLOWERS);
+    for (size_t i = 0; i < count && i < LIMIT_FOLLOWERS; i++)
+        before += followers[i].counts && followers[i].uid != config->follower_uid &&
+                  followers[i].uid < lane->queue->store->node_uid;
+    free(followers);
+    return before > 0 ? config->pack_wait_ns + (int64_t)before * config->pack_step_ns : 0;
+}
+
+/* How far the log is gone through now; 0: to its end. False: nothing of it is so old. */
+static bool through_seq(struct tier_lane *lane, uint64_t *seq)
+{
+    const int64_t behind_ns = behind_others_ns(lane);
+    *seq = 0;
+    if (behind_ns == 0)
+        return true;
+    const int64_t now_ns = clock_monotonic_ns(clock_real());
+    const struct log_note *const last = &lane->notes[(lane->note_count - 1) % NOTES_MAX];
+    if (lane->note_count == 0 || now_ns - last->at_ns >= behind_ns / (NOTES_MAX / 2)) {
+        struct copies *const copies = durability_copies(lane->queue->config.durability);
+        lane->notes[lane->note_count++ % NOTES_MAX] =
+            (struct log_note){.at_ns = now_ns, .seq = copies_published_seq(copies, lane->lane)};
+    }
+    const size_t held = lane->note_count < NOTES_MAX ? lane->note_count : NOTES_MAX;
+    for (size_t i = 1; i <= held && *seq == 0; i++) {
+        const struct log_note *const note = &lane->notes[(lane->note_count - i) % NOTES_MAX];
+        if (now_ns - note->at_ns >= behind_ns)
+            *seq = note->seq;
+    }
+    return *seq > lane->after_seq;
 }
 
 /* What was evicted is gone; another log, as after a disk was replaced, is gone through from its beginning. */
@@ -283,15 +385,27 @@ static bool run_phase(struct tier_lane *lane, const struct feed_batch *batch, en
     return whole;
 }
 
-/* In their order, and after what the batch stores. */
+/* In their order, and after what the batch stores; at last all nodes are told which are in no pack any more. */
 static bool run_forgets(struct tier_lane *lane, const struct feed_batch *batch)
 {
+    struct digest deleted[DELETIONS_AT_A_TIME];
+    size_t count = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        if (batch->entries[i].kind == RECORD_FORGET &&
-            tier_push_forget(&lane->pusher, &batch->entries[i]) == TIER_PUSH_STOPPED)
+        const struct feed_entry *const entry = &batch->entries[i];
+        bool was_there = false;
+        if (entry->kind != RECORD_FORGET)
+            continue;
+        if (tier_push_forget(&lane->pusher, entry, &was_there) == TIER_PUSH_STOPPED)
             return false;
+        if (was_there && entry->forgotten != RECORD_ACTION && lane->queue->config.packs)
+            deleted[count++] = entry->digest;
+        if (count == DELETIONS_AT_A_TIME) {
+            if (tier_pack_push_deletions(&lane->pusher, deleted, count) == TIER_PUSH_STOPPED)
+                return false;
+            count = 0;
+        }
     }
-    return true;
+    return count == 0 || tier_pack_push_deletions(&lane->pusher, deleted, count) == TIER_PUSHED;
 }
 
 static void move_on(struct tier_lane *lane, const struct feed_batch *batch)
@@ -355,16 +469,17 @@ static void run_upload(void *argument)
     struct tier_lane *const lane = upload->lane;
     lock_acquire(&lane->lock);
     while (!lane->ended) {
-        const struct feed_entry *const entry = take_locked(lane);
-        if (entry == NULL) {
+        const struct work work = take_locked(lane);
+        if (work.count == 0) {
             if (lane->busy == 0)
                 condition_signal(&lane->idle);
             condition_wait(&lane->work, &lane->lock);
             continue;
         }
+        const enum phase phase = lane->phase;
         lane->busy++;
         lock_release(&lane->lock);
-        const enum tier_pushed outcome = push_entry(lane, &upload->pusher, entry);
+        const enum tier_pushed outcome = push_work(lane, &upload->pusher, phase, &work);
         lock_acquire(&lane->lock);
         lane->busy--;
         if (outcome == TIER_PUSH_STOPPED) {
@@ -376,36 +491,66 @@ static void run_upload(void *argument)
     lock_release(&lane->lock);
 }
 
-/* The next of this phase; NULL: there is none. */
-static const struct feed_entry *take_locked(struct tier_lane *lane)
+/* The next of this phase. */
+static struct work take_locked(struct tier_lane *lane)
 {
     if (lane->batch == NULL)
-        return NULL;
+        return (struct work){0};
+    if (lane->phase == PHASE_PACKS)
+        return take_pack_locked(lane);
     while (lane->next < lane->batch->count) {
         const struct feed_entry *const entry = &lane->batch->entries[lane->next++];
         if (is_of(lane->phase, entry))
-            return entry;
+            return (struct work){.entries = entry, .count = 1};
     }
-    return NULL;
+    return (struct work){0};
+}
+
+/* As many entries as one pack has room for. What it then does not take, the next phase does. */
+static struct work take_pack_locked(struct tier_lane *lane)
+{
+    if (!makes_packs(lane))
+        lane->next = lane->batch->count;
+    if (lane->busy == PACKS_AT_A_TIME)
+        return (struct work){0}; /* whoever ends takes the next */
+    const struct work work = {.entries = &lane->batch->entries[lane->next]};
+    uint64_t bytes = 0;
+    size_t count = 0;
+    for (; lane->next < lane->batch->count; lane->next++) {
+        const struct feed_entry *const entry = &lane->batch->entries[lane->next];
+        const uint64_t more =
+            entry->kind == RECORD_BLOB && entry->digest.size_bytes <= PACK_BLOB_BYTES_MAX
+                ? (uint64_t)entry->digest.size_bytes
+                : 0;
+        if (bytes + more > PACK_BYTES_MAX)
+            break;
+        bytes += more;
+        count++;
+    }
+    return (struct work){.entries = work.entries, .count = count};
 }
 
 static bool is_of(enum phase phase, const struct feed_entry *entry)
 {
-    switch (phase) {
-    case PHASE_BLOBS:
-        return entry->kind == RECORD_BLOB || entry->kind == RECORD_MANIFEST;
-    case PHASE_ACTIONS:
+    if (phase == PHASE_ACTIONS)
         return entry->kind == RECORD_ACTION;
-    }
-    return false;
+    return entry->kind == RECORD_BLOB || entry->kind == RECORD_MANIFEST;
 }
 
-static enum tier_pushed push_entry(struct tier_lane *lane,
-                                   struct tier_pusher *pusher,
-                                   const struct feed_entry *entry)
+static enum tier_pushed push_work(struct tier_lane *lane,
+                                  struct tier_pusher *pusher,
+                                  enum phase phase,
+                                  const struct work *work)
 {
-    if (entry->kind == RECORD_ACTION)
+    const struct feed_entry *const entry = work->entries;
+    switch (phase) {
+    case PHASE_PACKS:
+        return tier_pack_push(pusher, entry, work->count);
+    case PHASE_ACTIONS:
         return tier_push_action(pusher, entry);
+    case PHASE_BLOBS:
+        break;
+    }
     /* A look costs little beside a large blob. */
     const bool look = lane->queue->config.shared || lane->lane == LANE_LARGE ||
                       entry->seq <= lane->look_until_seq;

@@ -4,8 +4,13 @@
  * in DATA/tier, is all that is kept. It is moved past a record only once what that tells is in the bucket or cannot get there, so that a
  * crash costs a look at what the last batch has sent, and no upload is lost with the process.
  *
- * A lane goes batch by batch: blobs; then action results, each after all that it names; then deletions. As many at a time as there
- * are uploads allowed, each with one buffer of 1 MiB; the small lane has three of four.
+ * A lane goes batch by batch: small blobs in packs (server/tier_pack.h); other blobs; then action results, each after all that they name;
+ * then deletions. As many at a time as there are uploads allowed, each with one buffer of 1 MiB, and PACKS_AT_A_TIME packs; the small lane
+ * has three of four.
+ *
+ * For packs to be filled the small lane waits, pack_wait_ns after it has come to something new, unless a pack's worth is there. A node with
+ * followers of lower uids stays behind them, by pack_wait_ns and their pack_step_ns each: what both have is sent by one, and the other one
+ * has read the pack's index by then.
  *
  * Eviction does not wait: what it removes before its turn came is counted and logged (tier_overtaken), and the rest of the log goes on.
  */
@@ -37,6 +42,8 @@ struct tier_queue_config {
     uint64_t follower_uid;
     const char *follower_name, *follower_address; /* borrowed */
     bool hurries; /* somebody waits for it: what is new is taken at once, not four times a second */
+    bool packs;   /* tier_known_keeps(known) */
+    int64_t pack_wait_ns, pack_step_ns; /* 0: 5 s, 7 s */
 };
 
 MUST_CHECK bool tier_queue_start(const struct tier_queue_config *config,

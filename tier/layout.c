@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/layout.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *function_name(const struct digest *digest);
@@ -58,6 +60,34 @@ void layout_action_key(const char *prefix,
     const int length = snprintf(key, BUCKET_KEY_BYTES_MAX, "%s/ac/%s/%s/%.2s/%s", prefix, name,
                                 function_name(action), hex, hex);
     ASSERT(length > 0 && length < BUCKET_KEY_BYTES_MAX);
+}
+
+void layout_pack_key(const char *prefix, uint64_t number, char key[BUCKET_KEY_BYTES_MAX])
+{
+    const int length = snprintf(key, BUCKET_KEY_BYTES_MAX, "%s/pack/%02x/%016" PRIx64, prefix,
+                                (unsigned)(number & 0xff), number);
+    ASSERT(length > 0 && length < BUCKET_KEY_BYTES_MAX);
+}
+
+void layout_pack_index_key(const char *prefix, uint64_t number, char key[BUCKET_KEY_BYTES_MAX])
+{
+    const int length = snprintf(key, BUCKET_KEY_BYTES_MAX, "%s/idx/%016" PRIx64, prefix, number);
+    ASSERT(length > 0 && length < BUCKET_KEY_BYTES_MAX);
+}
+
+void layout_pack_indexes_prefix(const char *prefix, char key[BUCKET_KEY_BYTES_MAX])
+{
+    const int length = snprintf(key, BUCKET_KEY_BYTES_MAX, "%s/idx/", prefix);
+    ASSERT(length > 0 && length < BUCKET_KEY_BYTES_MAX);
+}
+
+uint64_t layout_pack_index_of_key(const char *prefix, const char *key)
+{
+    char expected[BUCKET_KEY_BYTES_MAX];
+    const char *const slash = strrchr(key, '/');
+    const uint64_t number = slash != NULL ? strtoull(slash + 1, NULL, 16) : 0;
+    layout_pack_index_key(prefix, number, expected);
+    return strcmp(key, expected) == 0 ? number : 0;
 }
 
 static void encode_instance(struct bytes instance, char text[LAYOUT_INSTANCE_BYTES_MAX + 1])

@@ -4,6 +4,8 @@
  *
  *   PREFIX/cas/sha256/AA/HASH             a blob, as it is; AA are the first two digits of HASH
  *   PREFIX/ac/INSTANCE/sha256/AA/HASH     the newest result of the action HASH
+ *   PREFIX/pack/AA/NUMBER                 small blobs, one after the other; NUMBER: tier/pack.h, 16 hex digits, AA its last two
+ *   PREFIX/idx/NUMBER                     which blobs the pack of this number has, and where there; or which blobs are deleted in packs
  *
  * Names have nothing but [0-9a-z/.-], so that no server, proxy or tool reads them another way. INSTANCE: the instance name in small
  * letters, digits and dots, every other byte as -xx; "-" for the empty one; "--" and its SHA-256 for one that gets longer than
@@ -33,6 +35,13 @@ bool layout_blob_of_key(const char *prefix,
                         const char *key,
                         uint64_t size_bytes,
                         struct digest *digest);
+
+void layout_pack_key(const char *prefix, uint64_t number, char key[BUCKET_KEY_BYTES_MAX]);
+void layout_pack_index_key(const char *prefix, uint64_t number, char key[BUCKET_KEY_BYTES_MAX]);
+/* What the keys of all of those begin with; they are in the order of their numbers. */
+void layout_pack_indexes_prefix(const char *prefix, char key[BUCKET_KEY_BYTES_MAX]);
+/* The number in such a key; 0: it is none. */
+uint64_t layout_pack_index_of_key(const char *prefix, const char *key);
 
 /* 1 to LAYOUT_PREFIX_BYTES_MAX of [0-9a-z/.-], each part beginning with a letter or digit. INVALID_ARGUMENT. */
 MUST_CHECK bool layout_check_prefix(const char *prefix, struct status *status);

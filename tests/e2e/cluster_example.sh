@@ -54,7 +54,7 @@ for number in $(seq 50); do head -c $((number * 100)) /dev/urandom >"$tree/$numb
 root=$(at 127.0.0.1 push "$tree" 2>"$WORK/push" | tail -1)
 check "what is stored at one is given out by another" at 127.0.0.3 pull "$root" "$WORK/at-c"
 check "byte for byte" diff -r "$tree" "$WORK/at-c"
-check "varve status tells when the bucket has all" within 20 there 127.0.0.1
+check "varve status tells when the bucket has all" within 60 there 127.0.0.1
 stop_local
 rm -rf "$WORK/local/b"
 check "they start again, one without its disk" start_local

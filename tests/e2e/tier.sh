@@ -25,7 +25,8 @@ check "radosgw starts" start_ceph
 check "it does as the fake" env CK_RUN_CASE=real "$BUILD/tests/test_s3"
 
 metric() { curl -s -m 5 "http://$HTTP/metrics" | awk -v name="$1" '$1 == name { print $2 }'; }
-blobs_there() { echo $(($(metric 'varve_tier_uploaded_total{kind="blob"}') + $(metric varve_tier_present_total))); }
+blobs_sent() { echo $(($(metric 'varve_tier_uploaded_total{kind="blob"}') + $(metric varve_tier_packed_total))); }
+blobs_there() { echo $(($(blobs_sent) + $(metric varve_tier_present_total))); }
 until_there() { # BLOBS, sent or found there
     local _
     for _ in $(seq 300); do
@@ -58,13 +59,14 @@ check "the node starts again" start_node
 check "all that was pending gets there" until_there $((BLOBS + 2))
 sleep 0.5
 same "each blob once" $((BLOBS + 2)) "$(blobs_there)"
+same "the large one and no other as an object, the others in packs" 1 "$(metric 'varve_tier_uploaded_total{kind="blob"}')"
 check "it stops" stop_server
 
 rm -rf "$DATA"
 check "it starts with nothing" start_node
 check "it serves everything" "$VARVE" pull "$root" "$WORK/out"
 check "which is the same" diff -r "$tree" "$WORK/out"
-same "nothing of it was sent again" 0 "$(metric 'varve_tier_uploaded_total{kind="blob"}')"
+same "nothing of it was sent again" 0 "$(blobs_sent)"
 check "it stops, too" stop_server
 
 rm -rf "$DATA"
