@@ -287,7 +287,7 @@
     X(TIER_PRESENT, "varve_tier_present_total", "", COUNTER,                                       \
       "Blobs that were looked for in the bucket before they were sent, and were there.")           \
     X(TIER_REFRESHED, "varve_tier_refreshed_total", "", COUNTER,                                   \
-      "Blobs that were in the bucket and sent again, since a rule would soon remove them.")        \
+      "Blobs that were in the bucket and sent again, before a rule removes them.")                 \
     X(TIER_LEFT_OUT, "varve_tier_left_out_total", "", COUNTER,                                     \
       "Blobs and action results that were gone, damaged or incomplete here when their turn came.") \
     X(TIER_ACTIONS_LEFT_OUT, "varve_tier_action_results_left_out_total", "", COUNTER,              \

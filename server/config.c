@@ -516,8 +516,8 @@ static const struct option options[] = {
      .offset = FIELD(tier_expiry_ns),
      .default_value = "0d",
      .maximum = DAYS(3650),
-     .help = "After which a rule of the bucket removes blobs: those older than half of it are sent "
-             "again when something new names them. 0d: there is none."},
+     .help = "After which a rule of the bucket removes blobs: those in use are sent again in time, "
+             "those older than half of it when something new names them. 0d: there is none."},
     {.name = "tier-downloads",
      .operand = "COUNT",
      .type = OPTION_COUNT,

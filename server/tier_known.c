@@ -37,6 +37,7 @@ struct tier_known {
     uint64_t drops;
 };
 
+static bool find(struct tier_known *known, const struct digest *digest, int64_t *since_s);
 static bool is_in_index(struct tier_known *known,
                         const struct digest *digest,
                         uint64_t drops,
@@ -128,15 +129,28 @@ void tier_known_free(struct tier_known *known)
 
 bool tier_known_has(struct tier_known *known, const struct digest *digest)
 {
+    int64_t since_s;
+    return find(known, digest, &since_s) && tier_known_is_young(known, since_s);
+}
+
+bool tier_known_is_fresh(struct tier_known *known, const struct digest *digest)
+{
+    int64_t since_s;
+    const int64_t now_s = clock_wall_ns(known->clock) / NS_PER_S;
+    return find(known, digest, &since_s) &&
+           (known->young_s == 0 || now_s - since_s < tier_known_refresh_after_s(known));
+}
+
+/* Is it known, however old it is? */
+static bool find(struct tier_known *known, const struct digest *digest, int64_t *since_s)
+{
     lock_acquire(&known->lock);
     const struct slot *const slot = slot_of_locked(known, digest);
     const bool has = slot != NULL && slot->since_hour != 0;
-    int64_t since_s = has ? (int64_t)slot->since_hour * SECONDS_OF_HOUR : 0;
+    *since_s = has ? (int64_t)slot->since_hour * SECONDS_OF_HOUR : 0;
     const uint64_t drops = known->drops;
     lock_release(&known->lock);
-    if (!has && !is_in_index(known, digest, drops, &since_s))
-        return false;
-    return tier_known_is_young(known, since_s);
+    return has || is_in_index(known, digest, drops, since_s);
 }
 
 /* And then it is in memory, too. */
@@ -317,6 +331,11 @@ void tier_known_set_note(struct tier_known *known, const char *name, const char 
     lock_acquire(&known->writing);
     note_failure_locked(known, bucket_index_set_note(known->index, name, text, &status), &status);
     lock_release(&known->writing);
+}
+
+int64_t tier_known_refresh_after_s(const struct tier_known *known)
+{
+    return known->young_s == 1 ? 1 : known->young_s / 2;
 }
 
 int64_t tier_known_oldest_s(const struct tier_known *known)

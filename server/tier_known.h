@@ -31,6 +31,10 @@ bool tier_known_has(struct tier_known *known, const struct digest *digest);
 void tier_known_add(struct tier_known *known, const struct digest *digest, int64_t since_s);
 /* Is an object of this time one that need not be sent again? */
 bool tier_known_is_young(const struct tier_known *known, int64_t since_s);
+/* Is it there, and need it not be sent again for longer than the time after which what is in use is? */
+bool tier_known_is_fresh(struct tier_known *known, const struct digest *digest);
+int64_t tier_known_refresh_after_s(
+    const struct tier_known *known); /* half the time for which an object is young; 0: never */
 int64_t tier_known_oldest_s(const struct tier_known *known); /* of such a one; 0: of any time */
 void tier_known_drop(struct tier_known *known, const struct digest *digest);
 /*

@@ -11,6 +11,7 @@ enum { BLOBS_MIN = 4, ROWS_AT_A_TIME = 256 };
 
 struct building {
     struct tier_pusher *pusher;
+    enum tier_look look;
     uint8_t *data; /* owned, as the next two */
     struct pack_row *rows;
     uint8_t *index; /* memory for the index object */
@@ -29,24 +30,27 @@ static enum tier_pushed send_index(struct tier_pusher *pusher,
 static uint64_t make_number(struct tier_pusher *pusher);
 static void note_sent(struct building *building, uint64_t number);
 
-bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry)
+bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry, enum tier_look look)
 {
-    return entry->kind == RECORD_BLOB && entry->digest.size_bytes > 0 &&
-           entry->digest.size_bytes <= PACK_BLOB_BYTES_MAX &&
-           !tier_known_has(known, &entry->digest);
+    if (entry->kind != RECORD_BLOB || entry->digest.size_bytes == 0 ||
+        entry->digest.size_bytes > PACK_BLOB_BYTES_MAX)
+        return false;
+    return look == TIER_AGAIN ? !tier_known_is_fresh(known, &entry->digest)
+                              : !tier_known_has(known, &entry->digest);
 }
 
 enum tier_pushed tier_pack_push(struct tier_pusher *pusher,
                                 const struct feed_entry *entries,
-                                size_t count)
+                                size_t count,
+                                enum tier_look look)
 {
-    struct building building = {.pusher = pusher};
+    struct building building = {.pusher = pusher, .look = look};
     enum tier_pushed outcome = TIER_PUSHED;
     uint64_t number = 0;
     /* Without memory they go one by one. */
     if (begin(&building, entries, count)) {
         for (size_t i = 0; i < count; i++) {
-            if (tier_pack_wants(pusher->push->known, &entries[i]))
+            if (tier_pack_wants(pusher->push->known, &entries[i], look))
                 take(&building, &entries[i].digest);
         }
         if (building.count >= BLOBS_MIN) {
@@ -67,7 +71,7 @@ static bool begin(struct building *building, const struct feed_entry *entries, s
     size_t bytes = 0;
     size_t wanted = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!tier_pack_wants(building->pusher->push->known, &entries[i]))
+        if (!tier_pack_wants(building->pusher->push->known, &entries[i], building->look))
             continue;
         bytes += (size_t)entries[i].digest.size_bytes;
         wanted++;
@@ -181,6 +185,8 @@ static void note_sent(struct building *building, uint64_t number)
     }
     metrics_add(push->metrics, METRIC_TIER_PACKS, 1);
     metrics_add(push->metrics, METRIC_TIER_PACKED, (int64_t)building->count);
+    if (building->look == TIER_AGAIN)
+        metrics_add(push->metrics, METRIC_TIER_REFRESHED, (int64_t)building->count);
 }
 
 enum tier_pushed tier_pack_push_deletions(struct tier_pusher *pusher,

@@ -14,8 +14,8 @@
 #include "server/tier_push.h"
 #include "tier/pack.h"
 
-/* Would it go into a pack: a small blob that is not known to be in the bucket? */
-bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry);
+/* Would it go into a pack: a small blob that is not known to be in the bucket, or, AGAIN, that is not fresh there? */
+bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry, enum tier_look look);
 
 /*
  * One pack of those of these entries that it wants, PACK_BYTES_MAX altogether at most. Few of them are left to tier_push_blob(), which
@@ -23,7 +23,8 @@ bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry);
  */
 enum tier_pushed tier_pack_push(struct tier_pusher *pusher,
                                 const struct feed_entry *entries,
-                                size_t count);
+                                size_t count,
+                                enum tier_look look);
 
 /* Tells all nodes that these blobs, PACK_ROWS_MAX at most, are in no pack any more; this one knows afterwards, too. */
 enum tier_pushed tier_pack_push_deletions(struct tier_pusher *pusher,

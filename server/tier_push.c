@@ -74,6 +74,7 @@ static bool wait_for_flight(struct tier_push *push, struct flight_wait *wait);
 static enum tier_pushed leave_out(struct tier_push *push,
                                   const struct digest *digest,
                                   const char *why);
+static bool result_is_fresh(struct tier_pusher *pusher, const struct feed_entry *entry);
 static void take_name(void *argument, const struct digest *digest);
 static enum tier_pushed push_names(struct tier_pusher *pusher, const struct names *names);
 static enum tier_pushed look_for(struct tier_pusher *pusher,
@@ -201,7 +202,8 @@ enum tier_pushed tier_push_blob(struct tier_pusher *pusher,
     if (digest_is_empty_blob(digest))
         return TIER_PUSHED;
     for (;;) {
-        if (tier_known_has(push->known, digest))
+        if (look == TIER_AGAIN ? tier_known_is_fresh(push->known, digest)
+                               : tier_known_has(push->known, digest))
             return TIER_PUSHED;
         struct flight flight;
         struct flight_wait wait = {.waiter.ready = flight_over, .push = push};
@@ -253,8 +255,9 @@ static enum tier_pushed push_until_it_goes(struct tier_pusher *pusher,
                 tier_known_add(pusher->push->known, digest, since_s);
             return outcome;
         }
-        /* It may have got there after all. */
-        look = TIER_LOOK_FIRST;
+        /* It may have got there after all; one that is there already is no sign of that. */
+        if (look != TIER_AGAIN)
+            look = TIER_LOOK_FIRST;
         if (!wait_after(pusher, tries, &status))
             return TIER_PUSH_STOPPED;
     }
@@ -294,6 +297,8 @@ static bool push_once(struct tier_pusher *pusher,
     blob_reader_free(source.reader);
     if (ok) {
         metrics_add(push->metrics, METRIC_TIER_BLOBS, 1);
+        if (look == TIER_AGAIN)
+            metrics_add(push->metrics, METRIC_TIER_REFRESHED, 1);
         went_well(push);
         return true;
     }
@@ -417,9 +422,13 @@ static enum tier_pushed leave_out(struct tier_push *push,
 
 /* ---- an action result */
 
-enum tier_pushed tier_push_action(struct tier_pusher *pusher, const struct feed_entry *entry)
+enum tier_pushed tier_push_action(struct tier_pusher *pusher,
+                                  const struct feed_entry *entry,
+                                  enum tier_look look)
 {
     struct tier_push *const push = pusher->push;
+    if (look == TIER_AGAIN && result_is_fresh(pusher, entry))
+        return TIER_PUSHED;
     const enum digest_function function = (enum digest_function)entry->digest.function;
     struct arena arena;
     struct status status = {0};
@@ -455,6 +464,20 @@ enum tier_pushed tier_push_action(struct tier_pusher *pusher, const struct feed_
         metrics_add(push->metrics, METRIC_TIER_ACTIONS_LEFT_OUT, 1);
     arena_destroy(&arena);
     return outcome;
+}
+
+/* Somebody has brought it there lately. What cannot be told is sent. */
+static bool result_is_fresh(struct tier_pusher *pusher, const struct feed_entry *entry)
+{
+    struct tier_push *const push = pusher->push;
+    const char *const key = pusher->keys[0];
+    struct bucket_object object;
+    struct status ignored = {0};
+    layout_action_key(push->prefix, &entry->digest, entry->instance, pusher->keys[0]);
+    return bucket_stat_many(push->bucket, &key, 1, 0, &object, &ignored) &&
+           object.presence == BUCKET_PRESENT &&
+           clock_wall_ns(push->store->clock) / NS_PER_S - object.modified_s <
+               tier_known_refresh_after_s(push->known) / 2;
 }
 
 static void take_name(void *argument, const struct digest *digest)

@@ -81,7 +81,8 @@ enum tier_pushed {
     TIER_PUSH_GONE,    /* left out: it, or what it names, is not here any more, or makes no sense */
     TIER_PUSH_STOPPED, /* nobody knows */
 };
-enum tier_look { TIER_SEND, TIER_LOOK_FIRST }; /* whether it may well be there already */
+/* LOOK_FIRST: it may well be there already. AGAIN: it is, and is to be younger, unless it is fresh (server/tier_known.h). */
+enum tier_look { TIER_SEND, TIER_LOOK_FIRST, TIER_AGAIN };
 
 enum tier_pushed tier_push_blob(struct tier_pusher *pusher,
                                 const struct digest *digest,
@@ -97,7 +98,9 @@ bool tier_push_try(struct tier_pusher *pusher,
 /* Between what is as good as never twice the same. */
 uint64_t tier_pusher_chance(struct tier_pusher *pusher);
 /* entry: an ACTION, with its parts. */
-enum tier_pushed tier_push_action(struct tier_pusher *pusher, const struct feed_entry *entry);
+enum tier_pushed tier_push_action(struct tier_pusher *pusher,
+                                  const struct feed_entry *entry,
+                                  enum tier_look look);
 /* entry: a FORGET. What has been stored again since stays: *deleted is false then. */
 enum tier_pushed tier_push_forget(struct tier_pusher *pusher,
                                   const struct feed_entry *entry,

@@ -11,11 +11,13 @@
 #include "server/tier_cursor.h"
 #include "server/tier_pack.h"
 #include "server/tier_push.h"
+#include "server/tier_refresh.h"
 
 enum {
     SMALL_BATCH_RECORDS = 4096,
     LARGE_BATCH_RECORDS = 64,
     BATCH_RESULT_BYTES = 8 << 20, /* of the action results of a batch */
+    REFRESH_RECORDS = 1024,
     PACKS_AT_A_TIME = 4,
     DELETIONS_AT_A_TIME = 256,
     NOTES_MAX = 64, /* of where the log ended when */
@@ -67,12 +69,14 @@ struct tier_lane {
     bool waited; /* for a pack to be filled */
     struct log_note notes[NOTES_MAX];
     size_t note_count; /* all ever made */
+    struct tier_refresh refresh;
     _Atomic uint64_t done_seq;
 
     struct lock lock;
     struct condition work, idle;
     const struct feed_batch *batch; /* guarded by lock, as all below; NULL: none */
     enum phase phase;
+    bool again;       /* it is of things that are to be younger there */
     size_t next;      /* entry of the batch */
     size_t busy;      /* uploads that have something of it */
     bool ended;       /* uploads are to end */
@@ -90,12 +94,17 @@ struct tier_queue {
 static bool start_lane(struct tier_lane *lane, size_t uploads, struct status *status);
 static void run_planner(void *argument);
 static bool round_of(struct tier_lane *lane, bool *more);
+static bool refresh_some(struct tier_lane *lane);
 static bool makes_packs(const struct tier_lane *lane);
 static bool is_to_wait(struct tier_lane *lane, const struct feed_batch *batch);
 static int64_t behind_others_ns(const struct tier_lane *lane);
 static bool through_seq(struct tier_lane *lane, uint64_t *seq);
 static bool read_failed(struct tier_lane *lane, const struct status *why);
-static bool run_phase(struct tier_lane *lane, const struct feed_batch *batch, enum phase phase);
+static bool run_phases(struct tier_lane *lane, const struct feed_batch *batch, bool again);
+static bool run_phase(struct tier_lane *lane,
+                      const struct feed_batch *batch,
+                      enum phase phase,
+                      bool again);
 static bool run_forgets(struct tier_lane *lane, const struct feed_batch *batch);
 static void move_on(struct tier_lane *lane, const struct feed_batch *batch);
 static void log_goes_on(void *argument, enum lane lane);
@@ -108,6 +117,7 @@ static bool is_of(enum phase phase, const struct feed_entry *entry);
 static enum tier_pushed push_work(struct tier_lane *lane,
                                   struct tier_pusher *pusher,
                                   enum phase phase,
+                                  bool again,
                                   const struct work *work);
 static const char *name_of(const struct tier_lane *lane);
 
@@ -171,6 +181,7 @@ static bool start_lane(struct tier_lane *lane, size_t uploads, struct status *st
     lane->after_seq = lane->saved_seq =
         tier_cursor_load(queue->store, lane->lane, queue->config.place);
     atomic_store(&lane->done_seq, lane->after_seq);
+    tier_refresh_init(&lane->refresh, queue->store, queue->config.known, lane->lane);
     lane->uploads = calloc(uploads, sizeof(lane->uploads[0]));
     if (lane->uploads == NULL)
         return status_fail_errno(status, ENOMEM, "uploads to the tier");
@@ -239,7 +250,7 @@ static void run_planner(void *argument)
     bool goes_on = true;
     while (goes_on) {
         bool more = false;
-        goes_on = round_of(lane, &more) &&
+        goes_on = round_of(lane, &more) && (more || refresh_some(lane)) &&
                   (more || tier_push_await_news(&lane->queue->push, &lane->seen_news, idle_ns));
     }
     save(lane);
@@ -276,12 +287,39 @@ static bool round_of(struct tier_lane *lane, bool *more)
         if (!lane->began)
             lane->look_until_seq = batch.published_seq;
         lane->began = true;
-        goes_on = run_phase(lane, &batch, PHASE_PACKS) && run_phase(lane, &batch, PHASE_BLOBS) &&
-                  run_phase(lane, &batch, PHASE_ACTIONS) && run_forgets(lane, &batch);
+        goes_on = run_phases(lane, &batch, false) && run_forgets(lane, &batch);
         if (goes_on)
             move_on(lane, &batch);
         lane->waited = false;
         *more = batch.more;
+    }
+    arena_destroy(&arena);
+    return goes_on;
+}
+
+/* A little of what is in use and no longer young there, between what is new. False: it is being stopped. */
+static bool refresh_some(struct tier_lane *lane)
+{
+    struct tier_queue *const queue = lane->queue;
+    struct feed_query query = {.records_max = REFRESH_RECORDS, .bytes_max = BATCH_RESULT_BYTES};
+    struct arena arena;
+    struct feed_batch batch;
+    struct status status = {0};
+    struct log_text quoted;
+    if (!tier_refresh_wants(&lane->refresh, lane->after_seq, &query))
+        return true;
+    arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
+    bool goes_on = true;
+    if (feed_read(durability_feed(queue->config.durability), &query, &arena, &batch, &status)) {
+        tier_refresh_choose(&lane->refresh, &batch);
+        goes_on = run_phases(lane, &batch, true);
+        if (goes_on)
+            tier_refresh_move_on(&lane->refresh, &batch);
+    } else {
+        log_event(LOG_LEVEL_WARN, "tier_log_unread", "lane=%s seq=%" PRIu64 " reason=%s",
+                  name_of(lane), query.after_seq, log_quote(&quoted, status.message));
+        tier_refresh_move_on(&lane->refresh, NULL);
+        goes_on = tier_push_pause(&queue->push, 5 * NS_PER_S);
     }
     arena_destroy(&arena);
     return goes_on;
@@ -299,7 +337,7 @@ static bool is_to_wait(struct tier_lane *lane, const struct feed_batch *batch)
         return false;
     uint64_t bytes = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        if (tier_pack_wants(lane->queue->config.known, &batch->entries[i]))
+        if (tier_pack_wants(lane->queue->config.known, &batch->entries[i], TIER_SEND))
             bytes += (uint64_t)batch->entries[i].digest.size_bytes;
     }
     return bytes > 0 && bytes < PACK_BYTES_MAX;
@@ -366,14 +404,25 @@ static bool read_failed(struct tier_lane *lane, const struct status *why)
     return tier_push_pause(&lane->queue->push, 5 * NS_PER_S);
 }
 
+static bool run_phases(struct tier_lane *lane, const struct feed_batch *batch, bool again)
+{
+    return run_phase(lane, batch, PHASE_PACKS, again) &&
+           run_phase(lane, batch, PHASE_BLOBS, again) &&
+           run_phase(lane, batch, PHASE_ACTIONS, again);
+}
+
 /* Hands the entries of a kind out and waits for their end. False: it is being stopped, and not all are done. */
-static bool run_phase(struct tier_lane *lane, const struct feed_batch *batch, enum phase phase)
+static bool run_phase(struct tier_lane *lane,
+                      const struct feed_batch *batch,
+                      enum phase phase,
+                      bool again)
 {
     if (batch->count == 0)
         return true;
     lock_acquire(&lane->lock);
     lane->batch = batch;
     lane->phase = phase;
+    lane->again = again;
     lane->next = 0;
     lane->interrupted = false;
     condition_broadcast(&lane->work);
@@ -477,9 +526,10 @@ static void run_upload(void *argument)
             continue;
         }
         const enum phase phase = lane->phase;
+        const bool again = lane->again;
         lane->busy++;
         lock_release(&lane->lock);
-        const enum tier_pushed outcome = push_work(lane, &upload->pusher, phase, &work);
+        const enum tier_pushed outcome = push_work(lane, &upload->pusher, phase, again, &work);
         lock_acquire(&lane->lock);
         lane->busy--;
         if (outcome == TIER_PUSH_STOPPED) {
@@ -540,17 +590,20 @@ static bool is_of(enum phase phase, const struct feed_entry *entry)
 static enum tier_pushed push_work(struct tier_lane *lane,
                                   struct tier_pusher *pusher,
                                   enum phase phase,
+                                  bool again,
                                   const struct work *work)
 {
     const struct feed_entry *const entry = work->entries;
     switch (phase) {
     case PHASE_PACKS:
-        return tier_pack_push(pusher, entry, work->count);
+        return tier_pack_push(pusher, entry, work->count, again ? TIER_AGAIN : TIER_SEND);
     case PHASE_ACTIONS:
-        return tier_push_action(pusher, entry);
+        return tier_push_action(pusher, entry, again ? TIER_AGAIN : TIER_SEND);
     case PHASE_BLOBS:
         break;
     }
+    if (again)
+        return tier_push_blob(pusher, &entry->digest, TIER_AGAIN);
     /* A look costs little beside a large blob. */
     const bool look = lane->queue->config.shared || lane->lane == LANE_LARGE ||
                       entry->seq <= lane->look_until_seq;

@@ -44,7 +44,8 @@ struct node {
 static struct fake_s3 *fake;
 static struct node one, two;
 static uint64_t follower_uid; /* of node one's bucket */
-static int64_t step_ns;
+static int64_t step_ns, young_s;
+static bool follows;
 
 static void open_store(struct node *node)
 {
@@ -72,7 +73,8 @@ static void start(struct node *node, bool uploads)
                                      .metrics = &node->metrics};
     ck_assert_msg(s3_new(&bucket, &node->s3, &status), "%s", status.message);
     ck_assert(flights_new(&node->flights, &status));
-    const struct tier_known_config known = {.clock = clock_real(), .path = path, .place = 1};
+    const struct tier_known_config known = {
+        .clock = clock_real(), .young_s = young_s, .path = path, .place = 1};
     ck_assert_msg(tier_known_new(&known, &node->known, &status), "%s", status.message);
     const struct tier_follow_config follow = {.bucket = s3_bucket(node->s3),
                                               .known = node->known,
@@ -80,7 +82,8 @@ static void start(struct node *node, bool uploads)
                                               .prefix = prefix,
                                               .again_ns = 20 * NS_PER_MS,
                                               .retry_ns = 20 * NS_PER_MS};
-    ck_assert_msg(tier_follow_start(&follow, &node->follow, &status), "%s", status.message);
+    if (follows)
+        ck_assert_msg(tier_follow_start(&follow, &node->follow, &status), "%s", status.message);
     const struct tier_fetch_config fetch = {.durability = node->real.durability,
                                             .bucket = s3_bucket(node->s3),
                                             .metrics = &node->metrics,
@@ -145,6 +148,8 @@ static void setup(void)
     unsetenv("AWS_SESSION_TOKEN");
     follower_uid = 0;
     step_ns = 0;
+    young_s = 0;
+    follows = true;
     fake = fake_s3_start();
     open_store(&one);
     open_store(&two);
@@ -507,6 +512,125 @@ START_TEST(until_it_is_known_what_packs_have_nothing_small_is_called_absent)
 }
 END_TEST
 
+/* ---- what a rule would remove */
+
+enum { YOUNG_S = 4 * 3600, HALF_S = YOUNG_S / 2 };
+
+/* As if these had been sent so long ago, and no pass had been made since. */
+static void make_older(const struct digest *digests, size_t count, int64_t age_s)
+{
+    const int64_t now_s = clock_wall_ns(clock_real()) / NS_PER_S;
+    char text[24];
+    for (size_t i = 0; i < count; i++) {
+        struct bucket_row row;
+        ck_assert(tier_known_where(one.known, &digests[i], &row));
+        row.since_s = now_s - age_s;
+        tier_known_add_many(one.known, &row, 1);
+    }
+    snprintf(text, sizeof(text), "%lld", (long long)(now_s - age_s));
+    tier_known_set_note(one.known, "refreshed-small", text);
+    tier_known_set_note(one.known, "refreshed-large", text);
+}
+
+static bool pass_is_over(void)
+{
+    char text[BUCKET_INDEX_NOTE_BYTES_MAX];
+    tier_known_note(one.known, "refreshed-small", text);
+    if (strtoll(text, NULL, 10) < clock_wall_ns(clock_real()) / NS_PER_S - 1000)
+        return false;
+    tier_known_note(one.known, "refreshed-large", text);
+    return strtoll(text, NULL, 10) >= clock_wall_ns(clock_real()) / NS_PER_S - 1000;
+}
+
+static void use(const struct digest *digest)
+{
+    struct place place;
+    ck_assert(store_find_blob(one.real.store, digest, FIND_AND_TOUCH, &place));
+}
+
+START_TEST(what_is_in_use_is_sent_again_before_a_rule_removes_it_and_what_is_not_may_die)
+{
+    struct digest digests[SOME];
+    struct bucket_row before, after;
+    young_s = YOUNG_S;
+    put_numbers(&one, digests, 0, SOME);
+    const struct digest large = put_number(&one, 70, 3 << 20);
+    const struct digest unused = put_number(&one, 71, 3 << 20);
+    start(&one, true);
+    WAIT_UNTIL(is_at_the_end(&one));
+    const int puts = fake_s3_requests(fake, "PUT");
+    ck_assert(is_packed(&one, &digests[0], &before));
+    stop(&one);
+    follows = false; /* it would tell how old the pack is in truth */
+    start(&one, false);
+    make_older(digests, SOME, HALF_S + 3700);
+    make_older(&large, 1, HALF_S + 3700);
+    make_older(&unused, 1, HALF_S + 3700);
+    stop(&one);
+    for (size_t i = 0; i < SOME / 2; i++)
+        use(&digests[i]);
+    use(&large);
+    start(&one, true);
+    WAIT_UNTIL(pass_is_over());
+    /* One pack, its index, and the large one. */
+    ck_assert_int_eq(fake_s3_requests(fake, "PUT"), puts + 3);
+    ck_assert_int_eq(metrics_get(&one.metrics, METRIC_TIER_REFRESHED), SOME / 2 + 1);
+    for (size_t i = 0; i < SOME; i++) {
+        ck_assert(is_packed(&one, &digests[i], &after));
+        ck_assert((after.pack != before.pack) == (i < SOME / 2));
+        ck_assert(tier_known_is_fresh(one.known, &digests[i]) == (i < SOME / 2));
+    }
+    ck_assert(tier_known_is_fresh(one.known, &large));
+    ck_assert(!tier_known_is_fresh(one.known, &unused));
+    /* And not again before another half of the time has gone by. */
+    stop(&one);
+    start(&one, true);
+    usleep(600000);
+    ck_assert_int_eq(fake_s3_requests(fake, "PUT"), puts + 3);
+}
+END_TEST
+
+START_TEST(action_result_in_use_is_sent_again_unless_somebody_has)
+{
+    struct digest digests[SOME];
+    struct byte_builder result = {0};
+    const struct digest old = digest_of_nothing(1);
+    const struct digest fresh = digest_of_nothing(2);
+    const struct digest *const actions[] = {&old, &fresh};
+    char key[BUCKET_KEY_BYTES_MAX];
+    size_t length;
+    young_s = YOUNG_S;
+    put_numbers(&one, digests, 0, SOME);
+    result_add_file(&result, "out", &digests[3]);
+    for (size_t i = 0; i < 2; i++)
+        real_store_put_action(&one.real, actions[i], bytes_of_string(""), message_bytes(&result));
+    start(&one, true);
+    WAIT_UNTIL(is_at_the_end(&one));
+    const int puts = fake_s3_requests(fake, "PUT");
+    stop(&one);
+    /* It has been there for longer than half of the half. */
+    layout_action_key(prefix, &old, bytes_of_string(""), key);
+    uint8_t *const object = fake_s3_load(fake, key, &length);
+    fake_s3_set_clock(fake, -HALF_S);
+    fake_s3_store(fake, key, bytes_of(object, length));
+    fake_s3_set_clock(fake, 0);
+    free(object);
+    follows = false;
+    start(&one, false);
+    make_older(digests, 1, HALF_S + 3700);
+    stop(&one);
+    for (size_t i = 0; i < 2; i++) {
+        struct place place;
+        ck_assert(store_find_action(one.real.store, actions[i], bytes_of_string(""), FIND_AND_TOUCH,
+                                    &place));
+    }
+    start(&one, true);
+    WAIT_UNTIL(pass_is_over());
+    ck_assert_int_eq(fake_s3_requests(fake, "PUT"), puts + 1);
+    free(result.data);
+}
+END_TEST
+
 /* ---- the index object */
 
 START_TEST(index_object_says_what_was_put_into_it_and_no_damaged_one_is_believed)
@@ -571,6 +695,9 @@ int main(void)
     tcase_add_test(packs,
                    node_stays_behind_followers_of_lower_uids_and_sends_nothing_that_they_have_sent);
     tcase_add_test(packs, until_it_is_known_what_packs_have_nothing_small_is_called_absent);
+    tcase_add_test(packs,
+                   what_is_in_use_is_sent_again_before_a_rule_removes_it_and_what_is_not_may_die);
+    tcase_add_test(packs, action_result_in_use_is_sent_again_unless_somebody_has);
     TCase *const format = tcase_create("index object");
     tcase_add_test(format, index_object_says_what_was_put_into_it_and_no_damaged_one_is_believed);
     suite_add_tcase(suite, packs);
