@@ -7,6 +7,7 @@
 #   start_ceph ARGUMENT...   starts it; sets S3_ENDPOINT, S3_BUCKET, S3_REGION and the keys, also for test_s3
 #   end_ceph                 ends it
 #   at_ceph ARGUMENT...      --pause rgw, --resume rgw
+#   in_ceph COMMAND...       a command of Ceph's own: ceph, rados
 
 # shellcheck disable=SC2034 # for who sources this
 # shellcheck disable=SC2154 # lib.sh sets WORK
@@ -28,4 +29,5 @@ start_ceph() {
 }
 
 at_ceph() { "$ceph_up" "$1" "$ceph" "$2"; }
+in_ceph() { "$1" -c "$ceph/ceph.conf" "${@:2}" 2>>"$WORK/ceph.err"; }
 trap 'end_ceph; cleanup' EXIT
