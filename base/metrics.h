@@ -84,6 +84,8 @@
       COUNTER, "Bytes of records that went although they were used within --vouch.")               \
     X(SEGMENTS_EVICTED, "varve_segments_evicted_total", "", COUNTER,                               \
       "Segments evicted to keep within the capacity.")                                             \
+    X(SEGMENTS_GIVEN_UP, "varve_segments_given_up_total", "", COUNTER,                             \
+      "Segments evicted although the disk could not read what they held.")                         \
     X(BLOBS_EVICTED, "varve_blobs_evicted_total", "", COUNTER,                                     \
       "Blobs and action results that went with their segment.")                                    \
     X(EVICTION_MOVED_BYTES, "varve_eviction_moved_bytes_total", "", COUNTER,                       \

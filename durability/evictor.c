@@ -25,6 +25,7 @@ enum {
     HEADROOM_PAUSES_MAX = 200, /* a second, of the five that a write waits for room */
     IN_VAIN_MAX = 4,           /* segments at once for a file that cannot be made */
     RECENT_VICTIMS = 8,
+    LISTINGS_MAX = 3, /* that fail, 10 s apart, before a segment goes unread */
     ATTEMPTS_MAX = 3, /* to move what is used again and again while it is moved */
 };
 
@@ -49,6 +50,12 @@ struct evictor {
     unsigned made_seen, not_made_seen;
     unsigned in_vain;
 
+    /* Of each lane the segment whose records could not be listed last, and how often in a row. */
+    struct {
+        uint64_t segment;
+        unsigned failures;
+    } unlisted[LANE_COUNT];
+
     /* The last victims: how large they were, and how much of it was moved. */
     uint64_t recent_bytes[RECENT_VICTIMS];
     uint64_t recent_moved_bytes[RECENT_VICTIMS];
@@ -59,6 +66,7 @@ struct evictor {
 static bool disk_wants_room(struct evictor *evictor);
 static void note_full_disk(struct evictor *evictor);
 static bool evict_one(struct evictor *evictor);
+static bool list(struct evictor *evictor, struct victim *victim, struct status *status);
 static bool empty(struct evictor *evictor, struct victim *victim);
 static void plan(struct evictor *evictor, struct victim *victim, struct evict_outcome *outcome);
 static uint64_t vouched_budget_bytes(const struct evictor *evictor, uint64_t victim_bytes);
@@ -203,8 +211,15 @@ static bool evict_one(struct evictor *evictor)
     segment_set_doom(store->segments, victim.segment);
     while (segment_set_is_held(store->segments, victim.segment) && !is_stopping(evictor))
         clock_pause(NS_PER_MS); /* a round of commit */
-    bool ok = !is_stopping(evictor) && victim_collect(&victim, &status) && empty(evictor, &victim);
+    bool ok = !is_stopping(evictor) && list(evictor, &victim, &status) && empty(evictor, &victim);
     if (ok) {
+        if (victim.given_up) {
+            metrics_add(store->metrics, METRIC_SEGMENTS_GIVEN_UP, 1);
+            log_event(LOG_LEVEL_ERROR, "segment_given_up",
+                      "segment=%" PRIu64 " lane=%s file_bytes=%" PRIu64 " residents=%zu reason=%s",
+                      victim.segment->number, lane_name(victim.segment->lane), victim.file_bytes,
+                      victim.resident_count, log_quote(&text, victim.unread.message));
+        }
         condemn(evictor, victim.segment);
     } else {
         segment_set_spare(store->segments, victim.segment);
@@ -219,6 +234,26 @@ static bool evict_one(struct evictor *evictor)
     victim_free(&victim);
     segment_set_unpin(store->segments, victim.segment);
     return ok;
+}
+
+/*
+ * What the disk cannot read after some tries is lost whether its file stays or goes, and no younger segment may go before it
+ * (victim.c says why): so it goes, with what could be read of it moved or forgotten like any other's.
+ */
+static bool list(struct evictor *evictor, struct victim *victim, struct status *status)
+{
+    const uint64_t number = victim->segment->number;
+    const enum lane lane = victim->segment->lane;
+    if (evictor->unlisted[lane].segment != number) {
+        evictor->unlisted[lane].segment = number;
+        evictor->unlisted[lane].failures = 0;
+    }
+    victim->give_up = evictor->unlisted[lane].failures >= LISTINGS_MAX;
+    if (!victim_collect(victim, status)) {
+        evictor->unlisted[lane].failures += victim->given_up && !victim->give_up;
+        return false;
+    }
+    return true;
 }
 
 /* On true everything that lived there is elsewhere or nowhere, durably. */

@@ -35,6 +35,29 @@ static bool collect_record(struct victim *victim,
                            struct large_map *map,
                            uint32_t at,
                            struct status *status);
+static bool collect_by_manifests(struct victim *victim,
+                                 const struct large_map *map,
+                                 struct status *status);
+static bool collect_manifests_of(struct victim *victim,
+                                 const struct large_map *map,
+                                 struct segment *segment,
+                                 struct status *status);
+static bool collect_manifest(struct victim *victim,
+                             const struct large_map *map,
+                             struct segment *segment,
+                             const struct footer_entry *entry,
+                             struct status *status);
+static bool names_victim(const struct victim *victim,
+                         const struct digest *digest,
+                         struct place manifest,
+                         bool *names,
+                         struct status *status);
+static bool add_elsewhere(struct victim *victim,
+                          const struct footer_entry *entry,
+                          uint64_t segment,
+                          struct blob_key key,
+                          const struct blob_use *use,
+                          struct status *status);
 static bool collect_small(struct victim *victim, uint32_t at, struct status *status);
 static bool collect_forget(struct victim *victim,
                            uint32_t at,
@@ -185,16 +208,21 @@ bool victim_collect(struct victim *victim, struct status *status)
     const int64_t age_ns = clock_wall_ns(store->clock) - victim->segment->created_wall_ns;
     victim->age_ns = age_ns > 0 ? age_ns : 0;
     victim->file_bytes = victim->segment->file_bytes; /* nobody changes it any more */
-    if (!segment_contents_load(victim->segment, &victim->entries, &victim->entry_count,
-                               &victim->unknown, status))
+    if (!segment_contents_salvage(victim->segment, &victim->entries, &victim->entry_count,
+                                  &victim->unknown, &victim->given_up, status))
         return false;
+    if (victim->given_up && !victim->give_up)
+        return false;
+    if (victim->given_up)
+        victim->unread = *status;
     struct large_map map = {.count = 64};
     while (map.count < 2 * victim->entry_count && victim->segment->lane == LANE_LARGE)
         map.count *= 2;
     map.slots = calloc(map.count, sizeof(*map.slots));
     const bool ok = (map.slots != NULL ||
                      status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict")) &&
-                    collect_all(victim, &map, status) && measure_large(victim, status);
+                    collect_all(victim, &map, status) &&
+                    collect_by_manifests(victim, &map, status) && measure_large(victim, status);
     free(map.slots);
     return ok;
 }
@@ -308,6 +336,114 @@ static bool collect_large(struct victim *victim,
     return true;
 }
 
+/*
+ * Chunks that cannot be listed are told of by the manifests that name them, in the lane's other segments. Otherwise those
+ * blobs would be called present without their chunks until somebody reads them. Goes through all manifests: rare.
+ */
+static bool collect_by_manifests(struct victim *victim,
+                                 const struct large_map *map,
+                                 struct status *status)
+{
+    struct segment_set *segments = victim->store->segments;
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    if (victim->unknown == 0 || victim->segment->lane != LANE_LARGE)
+        return true;
+    if (!segment_set_numbers(segments, &numbers, &count, status))
+        return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++) {
+        struct segment *segment = segment_set_pin(segments, numbers[i]);
+        if (segment != NULL && segment != victim->segment && segment->lane == LANE_LARGE)
+            ok = collect_manifests_of(victim, map, segment, status);
+        segment_set_unpin(segments, segment);
+    }
+    free(numbers);
+    return ok;
+}
+
+static bool collect_manifests_of(struct victim *victim,
+                                 const struct large_map *map,
+                                 struct segment *segment,
+                                 struct status *status)
+{
+    struct footer_entry *entries = NULL;
+    size_t count = 0;
+    size_t damaged = 0;
+    bool cut = false;
+    if (!segment_contents_salvage(segment, &entries, &count, &damaged, &cut, status))
+        return status->code != STATUS_RESOURCE_EXHAUSTED;
+    bool ok = true;
+    for (size_t i = 0; ok && i < count; i++) {
+        if (entries[i].kind == RECORD_MANIFEST)
+            ok = collect_manifest(victim, map, segment, &entries[i], status);
+    }
+    free(entries);
+    return ok;
+}
+
+static bool collect_manifest(struct victim *victim,
+                             const struct large_map *map,
+                             struct segment *segment,
+                             const struct footer_entry *entry,
+                             struct status *status)
+{
+    const struct place place = footer_entry_place(segment, entry);
+    struct digest digest;
+    struct blob_use use;
+    struct status ignored;
+    bool names = false;
+    if (!footer_entry_digest(entry, &digest) && !read_digest(segment, entry, &digest, &ignored))
+        return true;
+    const struct blob_key key = blob_table_blob_key(victim->store->table, &digest);
+    if (*large_slot(map, victim, key.fingerprint) != 0 ||
+        !blob_table_look(victim->store->table, key, &use) ||
+        place_pack(use.place) != place_pack(place))
+        return true; /* known already; superseded or forgotten */
+    if (!names_victim(victim, &digest, place, &names, status))
+        return false;
+    return !names || add_elsewhere(victim, entry, segment->number, key, &use, status);
+}
+
+/* A manifest that cannot be read names nothing: whoever reads the blob finds that. */
+static bool names_victim(const struct victim *victim,
+                         const struct digest *digest,
+                         struct place manifest,
+                         bool *names,
+                         struct status *status)
+{
+    struct blob_reader *reader = NULL;
+    size_t count = 0;
+    if (!blob_reader_open_at(victim->store, digest, manifest, &reader, status))
+        return status->code != STATUS_RESOURCE_EXHAUSTED;
+    if (reader == NULL)
+        return true;
+    const struct manifest_chunk *chunks = blob_reader_chunks(reader, &count);
+    for (size_t i = 0; i < count; i++)
+        *names = *names || place_unpack(chunks[i].place).segment == victim->segment->number;
+    blob_reader_free(reader);
+    return true;
+}
+
+static bool add_elsewhere(struct victim *victim,
+                          const struct footer_entry *entry,
+                          uint64_t segment,
+                          struct blob_key key,
+                          const struct blob_use *use,
+                          struct status *status)
+{
+    struct footer_entry *grown =
+        realloc(victim->entries, (victim->entry_count + 1) * sizeof(*grown));
+    if (grown == NULL)
+        return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory to evict");
+    victim->entries = grown;
+    victim->entries[victim->entry_count++] = *entry;
+    struct resident *resident = add(victim, (uint32_t)(victim->entry_count - 1), key, use, status);
+    if (resident != NULL)
+        resident->entry_segment = segment;
+    return resident != NULL;
+}
+
 /* *known false: the record is damaged. It goes with its segment. */
 static bool entry_key(struct victim *victim,
                       const struct footer_entry *entry,
@@ -382,6 +518,7 @@ static struct resident *add(struct victim *victim,
         .use = *use,
         .kind = (enum record_kind)victim->entries[at].kind,
         .entry = at,
+        .entry_segment = victim->segment->number,
     };
     return resident;
 }
@@ -469,8 +606,15 @@ struct digest victim_digest(const struct victim *victim, const struct resident *
     struct digest digest;
     struct status ignored;
     const struct footer_entry *entry = &victim->entries[resident->entry];
-    if (!footer_entry_digest(entry, &digest) &&
-        !read_digest(victim->segment, entry, &digest, &ignored))
+    if (footer_entry_digest(entry, &digest))
+        return digest;
+    struct segment_set *segments = victim->store->segments;
+    const bool here = resident->entry_segment == victim->segment->number;
+    struct segment *segment =
+        here ? victim->segment : segment_set_pin(segments, resident->entry_segment);
+    if (segment == NULL || !read_digest(segment, entry, &digest, &ignored))
         memset(&digest, 0, sizeof(digest));
+    if (!here)
+        segment_set_unpin(segments, segment);
     return digest;
 }

@@ -37,6 +37,8 @@ struct resident {
     uint32_t entry; /* which of the victim's entries names it */
     bool in_part;   /* a large blob with chunks in segments that will go soon, too */
     bool done;      /* forgotten, or elsewhere */
+    uint64_t
+        entry_segment; /* where that entry's record lies: the victim, but not if only the blob's manifest told of it */
 };
 
 struct victim {
@@ -45,6 +47,8 @@ struct victim {
     struct segment *segment; /* borrowed; pinned and doomed */
     uint64_t
         told_seq; /* of the small lane: deletions by order up to there are known to all that carry them out */
+    bool
+        give_up; /* goes even if the disk cannot read what it holds; what can be read still counts */
 
     /* Out; owned. */
     struct footer_entry *entries;
@@ -53,7 +57,9 @@ struct victim {
     size_t resident_count, resident_capacity;
     size_t unknown;      /* records of which it could not be told what they are: damaged ones */
     uint64_t file_bytes; /* what its file takes */
-    int64_t age_ns;      /* since it was made, by the clock on the wall; 0 or more */
+    bool given_up;       /* and it could not: `unread` says why */
+    struct status unread;
+    int64_t age_ns; /* since it was made, by the clock on the wall; 0 or more */
 };
 
 MUST_CHECK bool victim_collect(struct victim *victim, struct status *status);

@@ -11,6 +11,12 @@ struct contents {
     size_t count, capacity;
 };
 
+static bool load(struct segment *segment,
+                 struct footer_entry **entries,
+                 size_t *count,
+                 size_t *damaged,
+                 bool *cut,
+                 struct status *status);
 static bool add_record(void *argument,
                        const struct record_header *header,
                        uint64_t offset,
@@ -24,6 +30,35 @@ bool segment_contents_load(struct segment *segment,
                            size_t *damaged,
                            struct status *status)
 {
+    bool cut = false;
+    if (!load(segment, entries, count, damaged, &cut, status))
+        return false;
+    if (!cut)
+        return true;
+    free(*entries);
+    *entries = NULL;
+    return false;
+}
+
+bool segment_contents_salvage(struct segment *segment,
+                              struct footer_entry **entries,
+                              size_t *count,
+                              size_t *damaged,
+                              bool *cut,
+                              struct status *status)
+{
+    return load(segment, entries, count, damaged, cut, status);
+}
+
+/* *cut: the disk could not read on; *entries is what came before, and *status says why. */
+static bool load(struct segment *segment,
+                 struct footer_entry **entries,
+                 size_t *count,
+                 size_t *damaged,
+                 bool *cut,
+                 struct status *status)
+{
+    *cut = false;
     struct footer_trailer trailer;
     *damaged = 0;
     if (!segment_read_footer(segment, entries, &trailer, status))
@@ -41,11 +76,13 @@ bool segment_contents_load(struct segment *segment,
         .argument = &contents,
         .skip_unreadable = true,
     };
-    if (!segment_walk(&walk, status)) {
+    *cut = !segment_walk(&walk, status);
+    if (*cut && status->code == STATUS_RESOURCE_EXHAUSTED) {
         free(contents.entries);
+        *cut = false;
         return false;
     }
-    *damaged = (size_t)walk.damaged + (walk.tail_bytes > 0);
+    *damaged = (size_t)walk.damaged + (*cut || walk.tail_bytes > 0);
     *entries = contents.entries;
     *count = contents.count;
     return true;

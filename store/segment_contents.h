@@ -12,6 +12,17 @@ MUST_CHECK bool segment_contents_load(struct segment *segment,
                                       size_t *damaged,
                                       struct status *status);
 
+/*
+ * The same of a segment that is given up: where the disk cannot read on, what came before is all. *cut is true then, and
+ * *status says why. False when memory is short, or not even the file's size is known.
+ */
+MUST_CHECK bool segment_contents_salvage(struct segment *segment,
+                                         struct footer_entry **entries,
+                                         size_t *count,
+                                         size_t *damaged,
+                                         bool *cut,
+                                         struct status *status);
+
 static inline struct place footer_entry_place(const struct segment *segment,
                                               const struct footer_entry *entry)
 {

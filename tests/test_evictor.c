@@ -1733,6 +1733,231 @@ START_TEST(rotten_records_go_with_their_segment)
 }
 END_TEST
 
+/* ---- a segment that the disk cannot read */
+
+static const struct io_ops *sound_ops;
+static struct io_ops unreadable_ops;
+static atomic_int unreadable_fd = -1;
+
+static int64_t unreadable_pread(struct io *io, int fd, void *buffer, size_t length, uint64_t offset)
+{
+    if (fd == atomic_load(&unreadable_fd))
+        return -EIO;
+    return sound_ops->pread(io, fd, buffer, length, offset);
+}
+
+/* The number is somebody else's from then on. */
+static int unreadable_close(struct io *io, int fd)
+{
+    int expected = fd;
+    atomic_compare_exchange_strong(&unreadable_fd, &expected, -1);
+    return sound_ops->close(io, fd);
+}
+
+/* Segments of 32 MiB in this lane: more than the disk may lose at a time before a walk ends. */
+static void start_with_an_unreadable_disk(enum lane lane)
+{
+    clock_sim_init(&sim_clock, 1000000 * NS_PER_S);
+    store_rig_close(&rig);
+    rig.limits = (struct store_rig_limits){.capacity_bytes = 6 * 40 * MIB,
+                                           .segment_bytes = {SEGMENT_BYTES_MIN, SEGMENT_BYTES_MIN},
+                                           .clock = &sim_clock.clock};
+    rig.limits.segment_bytes[lane] = 32 * MIB;
+    struct io *io = io_sim_io(rig.sim);
+    atomic_store(&unreadable_fd, -1);
+    sound_ops = io->ops;
+    unreadable_ops = *sound_ops;
+    unreadable_ops.pread = unreadable_pread;
+    unreadable_ops.close = unreadable_close;
+    io->ops = &unreadable_ops;
+    store_rig_open(&rig);
+}
+
+static void end_with_an_unreadable_disk(void)
+{
+    store_rig_close(&rig);
+    io_sim_io(rig.sim)->ops = sound_ops;
+    store_rig_open(&rig);
+}
+
+static uint64_t lose_segment_of(const struct item *item)
+{
+    struct place place;
+    struct segment *segment = home_of(item, &place);
+    atomic_store(&unreadable_fd, segment->read_fd);
+    segment_set_unpin(store()->segments, segment);
+    return place.segment;
+}
+
+/* The clock goes on while somebody waits for room: so many seconds at most. */
+static atomic_int seconds_to_go;
+static atomic_int calm_ms; /* before it does: a put that takes so long waits for room */
+static atomic_bool ticking;
+
+static void *tick(void *argument)
+{
+    (void)argument;
+    while (atomic_load(&ticking)) {
+        if (atomic_load(&calm_ms) > 0) {
+            atomic_fetch_sub(&calm_ms, 20);
+        } else if (atomic_load(&seconds_to_go) > 0) {
+            atomic_fetch_sub(&seconds_to_go, 1);
+            clock_sim_advance(&sim_clock, NS_PER_S);
+        }
+        pause_ms(20);
+    }
+    return NULL;
+}
+
+static pthread_t begin_ticking(int seconds)
+{
+    pthread_t thread;
+    atomic_store(&seconds_to_go, seconds);
+    atomic_store(&ticking, true);
+    ck_assert_int_eq(pthread_create(&thread, NULL, tick, NULL), 0);
+    return thread;
+}
+
+static void end_ticking(pthread_t thread)
+{
+    atomic_store(&ticking, false);
+    pthread_join(thread, NULL);
+}
+
+/* Stores until one is refused, after 5 s: there is no room, and none is made. Less than the 10 s until the next try. */
+static void fill_until_refused(uint64_t *next, size_t each)
+{
+    struct item item;
+    struct status status = {0};
+    const pthread_t ticker = begin_ticking(0);
+    bool ok = true;
+    for (int i = 0; ok && i < 2000; i++) {
+        atomic_store(&calm_ms, 1000);
+        atomic_store(&seconds_to_go, 9);
+        ok = try_put(&item, (*next)++, each, &status);
+    }
+    end_ticking(ticker);
+    ck_assert(!ok);
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+}
+
+/* Goes on storing, minute after minute, until some segment has gone. */
+static void fill_until_evicted(uint64_t *next, size_t each)
+{
+    struct item item;
+    struct status status;
+    const pthread_t ticker = begin_ticking(100000);
+    for (int i = 0; i < 1000 && metric(METRIC_SEGMENTS_EVICTED) == 0; i++) {
+        if (!try_put(&item, (*next)++, each, &status))
+            pause_ms(50);
+    }
+    end_ticking(ticker);
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 0);
+}
+
+static void check_same_after_restart(const struct item *items, size_t count, bool with_index)
+{
+    bool was_there[64];
+    ck_assert_uint_le(count, ARRAY_LENGTH(was_there));
+    for (size_t i = 0; i < count; i++)
+        was_there[i] = is_there(&items[i]);
+    store_rig_crash(&rig, 7, IO_SIM_CRASH_RANDOM);
+    if (!with_index)
+        store_rig_remove_index(&rig);
+    store_rig_open(&rig);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_msg(is_there(&items[i]) == was_there[i], "item %zu", i);
+        ck_assert_msg(reads(&items[i]) == was_there[i], "item %zu", i);
+    }
+}
+
+START_TEST(a_segment_that_stays_unreadable_goes_without_what_it_held)
+{
+    enum { ITEMS = 40, HIT = 20 };
+    static struct item items[ITEMS];
+    struct item item;
+    struct status status;
+    uint64_t next = 1000;
+    start_with_an_unreadable_disk(LANE_SMALL);
+    for (size_t i = 0; i < HIT; i++)
+        put(&items[i], i, 512 * KIB);
+    fill(&next, 40 * MIB, 512 * KIB);
+    for (size_t i = HIT; i < ITEMS; i++)
+        put(&items[i], i, 512 * KIB);
+    for (size_t i = 0; i < ITEMS; i++)
+        use(&items[i]);
+    lose_segment_of(&items[0]);
+    fill_until_refused(&next, 512 * KIB);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_EVICTED), 0); /* it may be over in a moment */
+    ck_assert_uint_eq(count_there(items, ITEMS), ITEMS);
+    fill_until_evicted(&next, 512 * KIB);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_GIVEN_UP), 1);
+    ck_assert_uint_eq(count_there(items, HIT), 0);
+    for (int i = 0; i < 100; i++) {
+        put(&item, next++, 512 * KIB);
+        ck_assert_uint_le(segment_set_bytes(store()->segments), rig.limits.capacity_bytes);
+    }
+    for (size_t i = HIT; i < ITEMS; i++)
+        ck_assert(reads(&items[i]));
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_GIVEN_UP), 1);
+    ck_assert(try_put(&items[0], 0, 512 * KIB, &status)); /* anew */
+    check_same_after_restart(items, ITEMS, true);
+    check_same_after_restart(items, ITEMS, false);
+    end_with_an_unreadable_disk();
+}
+END_TEST
+
+START_TEST(a_segment_that_cannot_be_read_for_a_while_loses_nothing)
+{
+    enum { ITEMS = 20 };
+    static struct item items[ITEMS];
+    uint64_t next = 1000;
+    start_with_an_unreadable_disk(LANE_SMALL);
+    for (size_t i = 0; i < ITEMS; i++)
+        put(&items[i], i, 512 * KIB);
+    for (size_t i = 0; i < ITEMS; i++)
+        use(&items[i]);
+    fill(&next, 40 * MIB, 512 * KIB);
+    lose_segment_of(&items[0]);
+    fill_until_refused(&next, 512 * KIB);
+    atomic_store(&unreadable_fd, -1);
+    fill_until_evicted(&next, 512 * KIB);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_GIVEN_UP), 0);
+    for (size_t i = 0; i < ITEMS; i++)
+        ck_assert(reads(&items[i]));
+    end_with_an_unreadable_disk();
+}
+END_TEST
+
+/* The manifest of the second lies in a segment that can be read. */
+START_TEST(large_blobs_with_chunks_in_a_segment_that_stays_unreadable_are_missing)
+{
+    struct item items[3];
+    struct place place;
+    uint64_t next = 1000;
+    start_with_an_unreadable_disk(LANE_LARGE);
+    put(&items[0], 0, 20 * MIB);
+    put(&items[1], 1, 20 * MIB);
+    fill(&next, 24 * MIB, LARGE_BYTES);
+    put(&items[2], 2, 10 * MIB);
+    for (size_t i = 0; i < 3; i++)
+        use(&items[i]);
+    const uint64_t lost = lose_segment_of(&items[0]);
+    segment_set_unpin(store()->segments, home_of(&items[1], &place));
+    ck_assert_uint_gt(place.segment, lost);
+    fill_until_refused(&next, LARGE_BYTES);
+    ck_assert_uint_eq(count_there(items, 3), 3);
+    fill_until_evicted(&next, LARGE_BYTES);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_GIVEN_UP), 1);
+    ck_assert(!is_there(&items[0]));
+    ck_assert(!is_there(&items[1]));
+    ck_assert(reads(&items[2]));
+    check_same_after_restart(items, 3, true);
+    check_same_after_restart(items, 3, false);
+    end_with_an_unreadable_disk();
+}
+END_TEST
+
 /* ---- removing a file */
 
 START_TEST(a_dead_segment_is_renamed_then_cut_in_steps_then_unlinked)
@@ -1887,6 +2112,9 @@ int main(void)
     tcase_add_test(faults, eviction_survives_whichever_allocation_fails);
     tcase_add_test(faults, eviction_survives_whichever_rename_unlink_or_directory_sync_fails);
     tcase_add_test(faults, rotten_records_go_with_their_segment);
+    tcase_add_test(faults, a_segment_that_stays_unreadable_goes_without_what_it_held);
+    tcase_add_test(faults, a_segment_that_cannot_be_read_for_a_while_loses_nothing);
+    tcase_add_test(faults, large_blobs_with_chunks_in_a_segment_that_stays_unreadable_are_missing);
     tcase_add_test(faults, a_dead_segment_is_renamed_then_cut_in_steps_then_unlinked);
     suite_add_tcase(suite, faults);
 
