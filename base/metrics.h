@@ -84,6 +84,8 @@
       COUNTER, "Bytes of records that went although they were used within --vouch.")               \
     X(SEGMENTS_EVICTED, "varve_segments_evicted_total", "", COUNTER,                               \
       "Segments evicted to keep within the capacity.")                                             \
+    X(EVICTIONS_FAILED, "varve_evictions_failed_total", "", COUNTER,                               \
+      "Times that a segment that must go could not be emptied; it is tried again.")                \
     X(SEGMENTS_GIVEN_UP, "varve_segments_given_up_total", "", COUNTER,                             \
       "Segments evicted although the disk could not read what they held.")                         \
     X(BLOBS_EVICTED, "varve_blobs_evicted_total", "", COUNTER,                                     \

@@ -67,6 +67,7 @@ static bool disk_wants_room(struct evictor *evictor);
 static void note_full_disk(struct evictor *evictor);
 static bool evict_one(struct evictor *evictor);
 static bool list(struct evictor *evictor, struct victim *victim, struct status *status);
+static void note_given_up(struct evictor *evictor, const struct victim *victim);
 static bool empty(struct evictor *evictor, struct victim *victim);
 static void plan(struct evictor *evictor, struct victim *victim, struct evict_outcome *outcome);
 static uint64_t vouched_budget_bytes(const struct evictor *evictor, uint64_t victim_bytes);
@@ -213,18 +214,13 @@ static bool evict_one(struct evictor *evictor)
         clock_pause(NS_PER_MS); /* a round of commit */
     bool ok = !is_stopping(evictor) && list(evictor, &victim, &status) && empty(evictor, &victim);
     if (ok) {
-        if (victim.given_up) {
-            metrics_add(store->metrics, METRIC_SEGMENTS_GIVEN_UP, 1);
-            log_event(LOG_LEVEL_ERROR, "segment_given_up",
-                      "segment=%" PRIu64 " lane=%s file_bytes=%" PRIu64 " residents=%zu reason=%s",
-                      victim.segment->number, lane_name(victim.segment->lane), victim.file_bytes,
-                      victim.resident_count, log_quote(&text, victim.unread.message));
-        }
+        note_given_up(evictor, &victim);
         condemn(evictor, victim.segment);
     } else {
         segment_set_spare(store->segments, victim.segment);
         if (!is_stopping(evictor)) {
             victim_chooser_rest(&evictor->chooser, victim.segment->number);
+            metrics_add(store->metrics, METRIC_EVICTIONS_FAILED, 1);
             log_event(LOG_LEVEL_WARN, "eviction_failed", "segment=%" PRIu64 " lane=%s reason=%s",
                       victim.segment->number, lane_name(victim.segment->lane),
                       log_quote(&text, status.code != STATUS_OK ? status.message
@@ -249,11 +245,23 @@ static bool list(struct evictor *evictor, struct victim *victim, struct status *
         evictor->unlisted[lane].failures = 0;
     }
     victim->give_up = evictor->unlisted[lane].failures >= LISTINGS_MAX;
-    if (!victim_collect(victim, status)) {
-        evictor->unlisted[lane].failures += victim->given_up && !victim->give_up;
-        return false;
-    }
-    return true;
+    if (victim_collect(victim, status))
+        return true;
+    evictor->unlisted[lane].failures += victim->cut && !victim->give_up;
+    return false;
+}
+
+static void note_given_up(struct evictor *evictor, const struct victim *victim)
+{
+    struct metrics *metrics = evictor->config.store->metrics;
+    struct log_text text;
+    if (!victim->cut)
+        return;
+    metrics_add(metrics, METRIC_SEGMENTS_GIVEN_UP, 1);
+    log_event(LOG_LEVEL_ERROR, "segment_given_up",
+              "segment=%" PRIu64 " lane=%s file_bytes=%" PRIu64 " listed=%zu lost=%zu reason=%s",
+              victim->segment->number, lane_name(victim->segment->lane), victim->file_bytes,
+              victim->resident_count, victim->lost, log_quote(&text, victim->unread.message));
 }
 
 /* On true everything that lived there is elsewhere or nowhere, durably. */
@@ -278,9 +286,10 @@ static bool empty(struct evictor *evictor, struct victim *victim)
         mover_wait(&mover);
     }
     space_grant(&store->space, 0);
-    if (victim->unknown > 0 && !is_stopping(evictor))
-        metrics_add(store->metrics, METRIC_BLOBS_EVICTED,
-                    (int64_t)blob_table_forget_segment(store->table, victim->segment->number));
+    if (victim->unknown > 0 && !is_stopping(evictor)) {
+        victim->lost = blob_table_forget_segment(store->table, victim->segment->number);
+        metrics_add(store->metrics, METRIC_BLOBS_EVICTED, (int64_t)victim->lost);
+    }
     /* Others' FORGETs of manifests: they must not be back without the chunks that go here. */
     forget_wait(store);
     account(evictor, victim, &mover);

@@ -208,12 +208,13 @@ bool victim_collect(struct victim *victim, struct status *status)
     const int64_t age_ns = clock_wall_ns(store->clock) - victim->segment->created_wall_ns;
     victim->age_ns = age_ns > 0 ? age_ns : 0;
     victim->file_bytes = victim->segment->file_bytes; /* nobody changes it any more */
-    if (!segment_contents_salvage(victim->segment, &victim->entries, &victim->entry_count,
-                                  &victim->unknown, &victim->given_up, status))
+    const uint64_t to = victim->segment->sealed ? victim->segment->end : 0;
+    if (!segment_contents_load(victim->segment, to, &victim->entries, &victim->entry_count,
+                               &victim->unknown, &victim->cut, status))
         return false;
-    if (victim->given_up && !victim->give_up)
+    if (victim->cut && !victim->give_up)
         return false;
-    if (victim->given_up)
+    if (victim->cut)
         victim->unread = *status;
     struct large_map map = {.count = 64};
     while (map.count < 2 * victim->entry_count && victim->segment->lane == LANE_LARGE)
@@ -371,7 +372,9 @@ static bool collect_manifests_of(struct victim *victim,
     size_t count = 0;
     size_t damaged = 0;
     bool cut = false;
-    if (!segment_contents_salvage(segment, &entries, &count, &damaged, &cut, status))
+    const bool settled = segment_log_is_done_with(victim->store->logs[LANE_LARGE], segment);
+    const uint64_t to = settled && segment->sealed ? segment->end : 0;
+    if (!segment_contents_load(segment, to, &entries, &count, &damaged, &cut, status))
         return status->code != STATUS_RESOURCE_EXHAUSTED;
     bool ok = true;
     for (size_t i = 0; ok && i < count; i++) {

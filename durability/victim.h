@@ -34,32 +34,31 @@ struct resident {
     struct blob_key key; /* not of a FORGET */
     struct blob_use use; /* as the plan sees it; a FORGET has its place alone */
     enum record_kind kind;
-    uint32_t entry; /* which of the victim's entries names it */
-    bool in_part;   /* a large blob with chunks in segments that will go soon, too */
-    bool done;      /* forgotten, or elsewhere */
-    uint64_t
-        entry_segment; /* where that entry's record lies: the victim, but not if only the blob's manifest told of it */
+    uint32_t entry;         /* which of the victim's entries names it */
+    uint64_t entry_segment; /* where that entry's record lies: another if only its manifest told */
+    bool in_part;           /* a large blob with chunks in segments that will go soon, too */
+    bool done;              /* forgotten, or elsewhere */
 };
 
 struct victim {
     /* In. */
     struct store *store;     /* borrowed */
     struct segment *segment; /* borrowed; pinned and doomed */
-    uint64_t
-        told_seq; /* of the small lane: deletions by order up to there are known to all that carry them out */
-    bool
-        give_up; /* goes even if the disk cannot read what it holds; what can be read still counts */
+    /* Deletions by order up to this seq of the small lane are known to all that carry them out. */
+    uint64_t told_seq;
+    bool give_up; /* what the disk cannot read does not count; else collecting fails by it */
 
     /* Out; owned. */
     struct footer_entry *entries;
     size_t entry_count;
     struct resident *residents;
     size_t resident_count, resident_capacity;
-    size_t unknown;      /* records of which it could not be told what they are: damaged ones */
-    uint64_t file_bytes; /* what its file takes */
-    bool given_up;       /* and it could not: `unread` says why */
-    struct status unread;
-    int64_t age_ns; /* since it was made, by the clock on the wall; 0 or more */
+    size_t unknown;       /* records of which it could not be told what they are: damaged ones */
+    uint64_t file_bytes;  /* what its file takes */
+    bool cut;             /* the disk could not read all that it holds */
+    struct status unread; /* why */
+    size_t lost;          /* set by who empties it: entries that went unlisted */
+    int64_t age_ns;       /* since it was made, by the clock on the wall; 0 or more */
 };
 
 MUST_CHECK bool victim_collect(struct victim *victim, struct status *status);

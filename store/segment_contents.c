@@ -11,12 +11,6 @@ struct contents {
     size_t count, capacity;
 };
 
-static bool load(struct segment *segment,
-                 struct footer_entry **entries,
-                 size_t *count,
-                 size_t *damaged,
-                 bool *cut,
-                 struct status *status);
 static bool add_record(void *argument,
                        const struct record_header *header,
                        uint64_t offset,
@@ -25,38 +19,12 @@ static bool add_record(void *argument,
                        struct status *status);
 
 bool segment_contents_load(struct segment *segment,
+                           uint64_t to,
                            struct footer_entry **entries,
                            size_t *count,
                            size_t *damaged,
+                           bool *cut,
                            struct status *status)
-{
-    bool cut = false;
-    if (!load(segment, entries, count, damaged, &cut, status))
-        return false;
-    if (!cut)
-        return true;
-    free(*entries);
-    *entries = NULL;
-    return false;
-}
-
-bool segment_contents_salvage(struct segment *segment,
-                              struct footer_entry **entries,
-                              size_t *count,
-                              size_t *damaged,
-                              bool *cut,
-                              struct status *status)
-{
-    return load(segment, entries, count, damaged, cut, status);
-}
-
-/* *cut: the disk could not read on; *entries is what came before, and *status says why. */
-static bool load(struct segment *segment,
-                 struct footer_entry **entries,
-                 size_t *count,
-                 size_t *damaged,
-                 bool *cut,
-                 struct status *status)
 {
     *cut = false;
     struct footer_trailer trailer;
@@ -71,7 +39,7 @@ static bool load(struct segment *segment,
     struct segment_walk walk = {
         .segment = segment,
         .from = SEGMENT_HEADER_BYTES,
-        .to = segment->sealed ? segment->end : 0,
+        .to = to,
         .each = add_record,
         .argument = &contents,
         .skip_unreadable = true,
