@@ -53,6 +53,11 @@ bool io_cached_end(void)
     return cached.refused;
 }
 
+bool io_cached_active(void)
+{
+    return cached.active;
+}
+
 static int64_t pread_cached(struct io *io, int fd, void *buffer, size_t length, uint64_t offset)
 {
     int64_t result = -EAGAIN;
@@ -112,6 +117,24 @@ bool io_pread_twice(struct io *io,
     for (int tries = 0; !ok && tries < 2; tries++)
         ok = io_pread(io, fd, buffer, length, offset, got, status);
     return ok;
+}
+
+bool io_refuses(struct io *io, int fd, uint64_t length, uint64_t offset)
+{
+    enum { PAGE_BYTES = 4096 };
+    ASSERT(!cached.active);
+    uint8_t page[PAGE_BYTES];
+    for (uint64_t at = offset; at < offset + length;) {
+        const uint64_t page_end = at / PAGE_BYTES * PAGE_BYTES + PAGE_BYTES;
+        const uint64_t end = page_end < offset + length ? page_end : offset + length;
+        int refused = 0;
+        while (refused < 2 && io->ops->pread(io, fd, page, (size_t)(end - at), at) == -EIO)
+            refused++;
+        if (refused == 2)
+            return true;
+        at = end;
+    }
+    return false;
 }
 
 bool io_pwritev(struct io *io,

@@ -88,6 +88,7 @@ MUST_CHECK bool io_pread(struct io *io,
  */
 void io_cached_begin(uint64_t bytes_max);
 bool io_cached_end(void);
+bool io_cached_active(void);
 
 /* Once more where the disk fails: a sector that is lost fails again. */
 MUST_CHECK bool io_pread_twice(struct io *io,
@@ -97,6 +98,12 @@ MUST_CHECK bool io_pread_twice(struct io *io,
                                uint64_t offset,
                                size_t *got,
                                struct status *status);
+
+/*
+ * Does the disk refuse (EIO), twice in a row, one of the pages that these bytes lie in? For whoever has just failed to read them
+ * and has to tell a lost sector from want of memory, or a moment's trouble. Reads them again, page by page; waits for the disk.
+ */
+bool io_refuses(struct io *io, int fd, uint64_t length, uint64_t offset);
 
 /* Writes all of it or fails. Any count of parts (cut into IOV_MAX); parts are not changed. */
 MUST_CHECK bool io_pwritev(struct io *io,

@@ -12,6 +12,9 @@
 #define LIMIT_SMALL_BLOB_BYTES (1 * MIB)
 #define LIMIT_CHUNK_BYTES (1 * MIB)
 
+/* So many records a minute that a disk refuses to read are lost sectors; more, and it is the disk that is gone. */
+#define LIMIT_UNREADABLE_RECORDS 256
+
 /* A pooled buffer holds a chunk with its record header and padding. */
 #define LIMIT_POOL_BUFFER_BYTES (LIMIT_CHUNK_BYTES + 4096)
 

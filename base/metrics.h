@@ -40,7 +40,9 @@
     X(BLOB_BYTES_READ, "varve_blob_bytes_read_total", "", COUNTER,                                 \
       "Bytes of blobs read, uncompressed.")                                                        \
     X(RECORDS_DAMAGED, "varve_records_damaged_total", "", COUNTER,                                 \
-      "Records that failed their checks when read.")                                               \
+      "Records that failed their checks when read, or that the disk could not read.")              \
+    X(RECORDS_UNREADABLE, "varve_records_unreadable_total", "", COUNTER,                           \
+      "Of these the ones that somebody asked for and the disk could not read.")                    \
     X(BLOBS_FORGOTTEN, "varve_blobs_forgotten_total", "", COUNTER,                                 \
       "Entries removed because their record is damaged or was deleted.")                           \
     X(INDEX_ENTRIES, "varve_index_entries", "", GAUGE, "Blobs and action results in the index.")   \

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "store/find.h"
+#include "store/record_read.h"
 
 struct blob_reader {
     /* Set by blob_reader_open(), never changed. */
@@ -54,7 +55,8 @@ static const struct manifest_chunk *find_chunk(const struct blob_reader *reader,
 static struct segment *pin_home(struct store *store,
                                 const struct index_entry *name,
                                 struct place *place);
-static bool read_blob_record(struct segment *segment,
+static bool read_blob_record(struct store *store,
+                             struct segment *segment,
                              const struct digest *digest,
                              uint64_t offset,
                              uint8_t *buffer,
@@ -67,7 +69,8 @@ static bool read_chunk_record(const struct blob_reader *reader,
                               struct buffer *buffer,
                               struct bytes *payload,
                               struct status *status);
-static bool read_record_alone(struct segment *segment,
+static bool read_record_alone(struct store *store,
+                              struct segment *segment,
                               uint64_t offset,
                               uint64_t limit,
                               uint8_t **memory,
@@ -200,7 +203,7 @@ static bool load_manifest(struct blob_reader *reader, enum found *found, struct 
 {
     struct record_header header;
     struct bytes payload;
-    if (!read_record_alone(reader->home, reader->place.offset, LIMIT_MANIFEST_BYTES,
+    if (!read_record_alone(reader->store, reader->home, reader->place.offset, LIMIT_MANIFEST_BYTES,
                            &reader->manifest, &header, &payload, status))
         return false;
     if (header.kind != RECORD_MANIFEST || !header_names(&header, &reader->digest)) {
@@ -302,8 +305,8 @@ bool blob_reader_read(struct blob_reader *reader,
     bool other = false;
     bool ok = true;
     if (reader->manifest == NULL) {
-        ok = read_blob_record(reader->home, &reader->digest, reader->place.offset, buffer->data,
-                              buffer->capacity_bytes, &whole, &other, status);
+        ok = read_blob_record(reader->store, reader->home, &reader->digest, reader->place.offset,
+                              buffer->data, buffer->capacity_bytes, &whole, &other, status);
         if (ok && other)
             return status_fail(status, STATUS_NOT_FOUND, "another blob lies there");
     } else {
@@ -343,8 +346,9 @@ static bool read_chunk_record(const struct blob_reader *reader,
     struct record_header header;
     struct segment *segment = find_pinned(reader, place.segment);
     ASSERT(segment != NULL); /* load_manifest() pinned them all */
-    if (!segment_read_record(segment, place.offset, RECORD_HEADER_BYTES + chunk->payload_bytes,
-                             buffer->data, buffer->capacity_bytes, &header, payload, status))
+    if (!record_read(reader->store, segment, place.offset,
+                     RECORD_HEADER_BYTES + chunk->payload_bytes, buffer->data,
+                     buffer->capacity_bytes, &header, payload, status))
         return false;
     if (header.kind != RECORD_CHUNK || !header_names(&header, &reader->digest) ||
         header.blob_offset != chunk->blob_offset || header.payload_bytes != chunk->payload_bytes ||
@@ -357,7 +361,8 @@ static bool read_chunk_record(const struct blob_reader *reader,
 }
 
 /* *other: a sound record, but of another blob that shares our fingerprint. */
-static bool read_blob_record(struct segment *segment,
+static bool read_blob_record(struct store *store,
+                             struct segment *segment,
                              const struct digest *digest,
                              uint64_t offset,
                              uint8_t *buffer,
@@ -368,8 +373,8 @@ static bool read_blob_record(struct segment *segment,
 {
     ASSERT(segment != NULL);
     struct record_header header;
-    if (!segment_read_record(segment, offset, RECORD_HEADER_BYTES + (uint64_t)digest->size_bytes,
-                             buffer, capacity, &header, data, status))
+    if (!record_read(store, segment, offset, RECORD_HEADER_BYTES + (uint64_t)digest->size_bytes,
+                     buffer, capacity, &header, data, status))
         return false;
     *other = header.kind != RECORD_BLOB || !header_names(&header, digest);
     if (!*other && data->length != (uint64_t)digest->size_bytes)
@@ -398,8 +403,8 @@ bool blob_read_small(struct store *store,
     if (segment == NULL)
         return true;
     bool other = false;
-    const bool ok =
-        read_blob_record(segment, digest, place->offset, buffer, capacity, data, &other, status);
+    const bool ok = read_blob_record(store, segment, digest, place->offset, buffer, capacity, data,
+                                     &other, status);
     segment_set_unpin(store->segments, segment);
     if (!ok)
         return count_damage(store, digest, status);
@@ -491,7 +496,7 @@ bool action_read(struct store *store,
     struct record_header header;
     struct bytes payload;
     uint8_t *read = NULL;
-    bool ok = read_record_alone(segment, place->offset,
+    bool ok = read_record_alone(store, segment, place->offset,
                                 LIMIT_ACTION_RESULT_BYTES + 2 * (uint64_t)UINT16_MAX +
                                     ACTION_RECORD_FIXED_BYTES,
                                 &read, &header, &payload, status);
@@ -514,7 +519,8 @@ bool action_read(struct store *store,
 }
 
 /* A record of unknown length, in memory of its own. */
-static bool read_record_alone(struct segment *segment,
+static bool read_record_alone(struct store *store,
+                              struct segment *segment,
                               uint64_t offset,
                               uint64_t limit,
                               uint8_t **memory,
@@ -531,9 +537,7 @@ static bool read_record_alone(struct segment *segment,
             status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a record");
             break;
         }
-        header->payload_bytes = 0;
-        ok =
-            segment_read_record(segment, offset, capacity, read, capacity, header, payload, status);
+        ok = record_read(store, segment, offset, capacity, read, capacity, header, payload, status);
         if (ok || status->code != STATUS_RESOURCE_EXHAUSTED)
             break;
         const uint64_t whole = RECORD_HEADER_BYTES + header->payload_bytes;

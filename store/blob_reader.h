@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading blobs and action results. Every record is checked whole before a byte of it is given out: header, CRC-32C, and
- * that it is the digest asked for. A record that fails is DATA_LOSS; the caller then has it forgotten (durability/forget.h)
- * and answers as if it had never been there.
+ * that it is the digest asked for. A record that fails, or that the disk refuses to read (store/record_read.h), is DATA_LOSS; the caller
+ * then has it forgotten (durability/forget.h) and answers as if it had never been there.
  */
 #ifndef VARVE_STORE_BLOB_READER_H
 #define VARVE_STORE_BLOB_READER_H
@@ -34,7 +34,7 @@ const struct manifest_chunk *blob_reader_chunks(const struct blob_reader *reader
 
 /*
  * Reads from `offset` (below the size) to the end of the chunk it lies in, at most 1 MiB; buffer is one of the store's
- * pool. *data points into the buffer. DATA_LOSS as above; UNAVAILABLE when the disk fails to read.
+ * pool. *data points into the buffer. DATA_LOSS as above; UNAVAILABLE when the disk fails otherwise.
  */
 MUST_CHECK bool blob_reader_read(struct blob_reader *reader,
                                  uint64_t offset,

@@ -41,6 +41,7 @@ bool store_open(const struct store_config *config, struct store **store, struct 
     lock_init(&opened->forget_lock, LOCK_RANK_LEAF);
     condition_init(&opened->forgets_answered);
     lock_init(&opened->write_time_lock, LOCK_RANK_LEAF);
+    lock_init(&opened->unreadable_lock, LOCK_RANK_LEAF);
     opened->io = config->io;
     opened->clock = config->clock;
     opened->metrics = config->metrics;
@@ -134,6 +135,7 @@ void store_close(struct store *store)
     condition_destroy(&store->forgets_answered);
     lock_destroy(&store->forget_lock);
     lock_destroy(&store->write_time_lock);
+    lock_destroy(&store->unreadable_lock);
     io_close(store->io, store->lock_fd);
     use_file_free(store->uses);
     free(store->younger);

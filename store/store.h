@@ -70,6 +70,11 @@ struct store {
     struct forget_seen *forgets_seen; /* guarded by forget_lock */
     size_t forgets_seen_at;           /* guarded by forget_lock: where the next one goes */
 
+    /* Records that the disk refused to read lately; store/record_read.h's. */
+    struct lock unreadable_lock;
+    int64_t unreadable_since_ns; /* guarded by unreadable_lock: when the minute began */
+    unsigned unreadable_count;   /* guarded by unreadable_lock: in it; 0: none ever */
+
     struct lock write_time_lock;
     int64_t write_time_ns; /* guarded by write_time_lock: the latest, store/write_time.h */
 };

@@ -11,6 +11,8 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -18,6 +20,7 @@
 
 #include "store/blob_reader.h"
 #include "store/find.h"
+#include "tests/sim/clock_sim.h"
 #include "tests/support/prng.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test_run.h"
@@ -871,6 +874,8 @@ static struct broken_range {
     uint64_t from, to;
 } broken_ranges[BROKEN_MAX];
 static size_t broken_count;
+static atomic_int broken_errno = EIO;
+static atomic_int broken_times = INT_MAX; /* so often, and then the disk has recovered */
 
 static int64_t broken_pread(struct io *io, int fd, void *buffer, size_t length, uint64_t offset)
 {
@@ -885,8 +890,9 @@ static int64_t broken_pread(struct io *io, int fd, void *buffer, size_t length, 
         if (offset < range->to && offset + length > range->from &&
             strncmp(range->path, path,
                     range->path[strlen(range->path) - 1] == '/' ? strlen(range->path)
-                                                                : sizeof(path)) == 0)
-            return -EIO;
+                                                                : sizeof(path)) == 0 &&
+            atomic_fetch_sub(&broken_times, 1) > 0)
+            return -atomic_load(&broken_errno);
     }
     return io_posix()->ops->pread(io_posix(), fd, buffer, length, offset);
 }
@@ -898,6 +904,8 @@ static void start_broken(void)
     broken_ops.pread = broken_pread;
     broken.ops = &broken_ops;
     broken_count = 0;
+    atomic_store(&broken_errno, EIO);
+    atomic_store(&broken_times, INT_MAX);
     rig.io = &broken;
 }
 
@@ -1008,6 +1016,138 @@ START_TEST(a_page_that_cannot_be_read_does_not_stop_a_start_that_walks_its_segme
 {
     populate();
     lose_pages(INDEX_REMOVED, FOOTER_LOST);
+}
+END_TEST
+
+/* What somebody who asks for the item is told. */
+static enum status_code answer(const struct item *item)
+{
+    const struct bytes instance = bytes_of_string("main");
+    struct action_record record;
+    struct place place;
+    struct status status = {0};
+    uint8_t *data = NULL;
+    const bool ok =
+        item->action
+            ? action_read(store(), &item->digest, instance, &data, &record, &place, &status)
+            : blob_read_whole(store(), &item->digest, UINT64_MAX, &data, &place, &status);
+    const bool there = data != NULL;
+    free(data);
+    return !ok ? status.code : there ? STATUS_OK : STATUS_NOT_FOUND;
+}
+
+/* The page that the end of its payload lies in. */
+static void lose_page_of(const struct location *location)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    const uint64_t end = location->offset + RECORD_HEADER_BYTES + location->payload_bytes;
+    segment_file(path, location->segment);
+    broken_count = 0;
+    lose(path, end - 1, end);
+}
+
+START_TEST(a_page_that_cannot_be_read_is_damage_to_its_records_from_the_first_read_on)
+{
+    size_t chosen[16];
+    populate();
+    store_rig_open(&rig);
+    const size_t count = choose(3, chosen);
+    int64_t unreadable = 0;
+    for (size_t i = 0; i < count; i++) {
+        lose_page_of(&locations[chosen[i]]);
+        bool hit[ITEM_COUNT];
+        bool any = false;
+        for (int k = 0; k < ITEM_COUNT; k++)
+            any |= hit[k] = is_hit(k);
+        ck_assert(any);
+        for (int k = 0; k < ITEM_COUNT; k++) {
+            ck_assert_int_eq(answer(&items[k]), hit[k] ? STATUS_DATA_LOSS : STATUS_OK);
+            unreadable += hit[k];
+            ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_RECORDS_UNREADABLE), unreadable);
+            if (!hit[k])
+                continue;
+            forget(&items[k], place_of(&items[k]));
+            ck_assert_int_eq(answer(&items[k]), STATUS_NOT_FOUND);
+        }
+        ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_RECORDS_DAMAGED), unreadable);
+        if (i % 4 == 3) { /* and it stays so, though the disk can read it again */
+            broken_count = 0;
+            store_rig_close(&rig);
+            open_with(i % 8 == 3 ? INDEX_KEPT : INDEX_REMOVED, "forgotten");
+            for (int k = 0; k < ITEM_COUNT; k++)
+                ck_assert_int_eq(answer(&items[k]), hit[k] ? STATUS_NOT_FOUND : STATUS_OK);
+        }
+        for (size_t k = 0; k < ITEM_COUNT; k++) {
+            if (hit[k])
+                put(k);
+        }
+        check_all_but(NOBODY, "stored again");
+        broken_count = 0;
+        locate();
+    }
+}
+END_TEST
+
+START_TEST(a_page_that_can_be_read_at_another_try_costs_nothing)
+{
+    size_t chosen[16];
+    populate();
+    store_rig_open(&rig);
+    const size_t count = choose(3, chosen);
+    for (size_t i = 0; i < count; i++) {
+        const struct item *item = &items[locations[chosen[i]].item];
+        lose_page_of(&locations[chosen[i]]);
+        for (int times = 1; times <= 3; times++) {
+            atomic_store(&broken_times, times);
+            ck_assert_int_eq(answer(item), STATUS_OK);
+        }
+    }
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_RECORDS_UNREADABLE), 0);
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_RECORDS_DAMAGED), 0);
+    check_all_but(NOBODY, "recovered");
+}
+END_TEST
+
+START_TEST(reads_that_fail_for_another_reason_are_no_damage)
+{
+    static const int errors[] = {ENOMEM, EAGAIN, EBADF, EINVAL};
+    populate();
+    store_rig_open(&rig);
+    lose_page_of(&locations[0]);
+    for (size_t i = 0; i < ARRAY_LENGTH(errors); i++) {
+        atomic_store(&broken_errno, errors[i]);
+        ck_assert_int_eq(answer(&items[locations[0].item]), STATUS_UNAVAILABLE);
+    }
+    broken_count = 0;
+    ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_RECORDS_DAMAGED), 0);
+    check_all_but(NOBODY, "after it");
+}
+END_TEST
+
+/* Else all that is asked for meanwhile would be forgotten, and be stored anew once the disk is back. */
+START_TEST(a_disk_that_reads_nothing_any_more_is_not_taken_for_damage_to_all_that_is_asked_for)
+{
+    static struct clock_sim clock;
+    populate();
+    clock_sim_init(&clock, 1000000 * NS_PER_S);
+    rig.limits.clock = &clock.clock;
+    store_rig_open(&rig);
+    const struct item *item = &items[locations[0].item];
+    lose_page_of(&locations[0]);
+    for (int minute = 1; minute <= 2; minute++) {
+        for (int i = 0; i < LIMIT_UNREADABLE_RECORDS; i++)
+            ck_assert_int_eq(answer(item), STATUS_DATA_LOSS);
+        for (int i = 0; i < 10; i++)
+            ck_assert_int_eq(answer(item), STATUS_UNAVAILABLE);
+        ck_assert_int_eq(metrics_get(&rig.metrics, METRIC_RECORDS_UNREADABLE),
+                         minute * LIMIT_UNREADABLE_RECORDS);
+        clock_sim_advance(&clock, 60 * NS_PER_S);
+    }
+    broken_count = 0;
+    check_all_but(NOBODY, "it is back");
+    store_rig_close(&rig);
+    rig.limits.clock = NULL;
+    store_rig_open(&rig);
 }
 END_TEST
 
@@ -1137,6 +1277,13 @@ int main(void)
                    a_page_that_cannot_be_read_costs_its_records_alone_when_the_index_is_rebuilt);
     tcase_add_test(unreadable,
                    a_page_that_cannot_be_read_does_not_stop_a_start_that_walks_its_segment);
+    tcase_add_test(unreadable,
+                   a_page_that_cannot_be_read_is_damage_to_its_records_from_the_first_read_on);
+    tcase_add_test(unreadable, a_page_that_can_be_read_at_another_try_costs_nothing);
+    tcase_add_test(unreadable, reads_that_fail_for_another_reason_are_no_damage);
+    tcase_add_test(
+        unreadable,
+        a_disk_that_reads_nothing_any_more_is_not_taken_for_damage_to_all_that_is_asked_for);
     tcase_add_test(unreadable, a_segment_header_or_footer_that_cannot_be_read_loses_nothing);
     tcase_add_test(unreadable, a_segment_of_which_nothing_can_be_read_does_not_stop_the_start);
     tcase_add_test(unreadable,

@@ -875,6 +875,31 @@ START_TEST(damaged_blob_counts_as_missing_from_the_first_read_on_and_can_be_stor
 }
 END_TEST
 
+START_TEST(blob_that_the_disk_cannot_read_counts_as_missing_from_the_first_read_on)
+{
+    static const size_t sizes[] = {100, 100000, LIMIT_SMALL_BLOB_BYTES + 1};
+    for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
+        const struct bytes data = random_bytes(i + 1, sizes[i]);
+        const struct digest digest = real_store_put(&rig.real, data);
+        const struct bytes beside = random_bytes(i + 101, sizes[i]);
+        real_store_put(&rig.real, beside);
+        real_store_lose(&rig.real, &digest);
+        int code;
+        const struct bytes read = read_one(&digest, &code);
+        ck_assert_int_eq(code, STATUS_NOT_FOUND);
+        ck_assert_uint_eq(read.length, 0);
+        bytes_free(read);
+        expect_absent(&digest);
+        expect_present(beside);
+        ck_assert_int_eq(metrics_get(rig.real.metrics, METRIC_RECORDS_UNREADABLE), (int64_t)i + 1);
+        ck_assert_int_eq(update_one(&digest, data, IDENTITY), STATUS_OK);
+        expect_present(data);
+        bytes_free(beside);
+        bytes_free(data);
+    }
+}
+END_TEST
+
 /* ==== GetTree */
 
 START_TEST(get_tree_streams_pages_and_ends)
@@ -970,6 +995,7 @@ int main(void)
     tcase_add_test(tests, batch_read_that_outgrows_a_message_asks_for_another_call);
     tcase_add_test(tests,
                    damaged_blob_counts_as_missing_from_the_first_read_on_and_can_be_stored_again);
+    tcase_add_test(tests, blob_that_the_disk_cannot_read_counts_as_missing_from_the_first_read_on);
     tcase_add_test(tests, get_tree_streams_pages_and_ends);
     tcase_add_test(tests, get_tree_without_a_root_is_not_found_and_of_no_digest_is_invalid);
     suite_add_tcase(suite, tests);

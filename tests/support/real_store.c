@@ -11,10 +11,18 @@
 #include "store/blob_reader.h"
 #include "store/blob_writer.h"
 
+static bool is_refused(struct real_store *real, size_t length, uint64_t offset)
+{
+    return offset < atomic_load(&real->refused_to) &&
+           offset + length > atomic_load(&real->refused_from);
+}
+
 static int64_t pread_counted(struct io *io, int fd, void *buffer, size_t length, uint64_t offset)
 {
     struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
     atomic_fetch_add(&real->reads, 1);
+    if (is_refused(real, length, offset))
+        return -EIO;
     return io_posix()->ops->pread(io_posix(), fd, buffer, length, offset);
 }
 
@@ -25,7 +33,7 @@ static int64_t pread_cached_or_fail(struct io *io,
                                     uint64_t offset)
 {
     struct real_store *const real = CONTAINER_OF(io, struct real_store, io);
-    if (atomic_load(&real->nothing_cached))
+    if (atomic_load(&real->nothing_cached) || is_refused(real, length, offset))
         return -EAGAIN;
     const int64_t result = io_posix()->ops->pread_cached(io_posix(), fd, buffer, length, offset);
     if (result > 0)
@@ -214,6 +222,15 @@ static void damage(struct real_store *real, struct blob_key key, off_t behind_he
     struct place place;
     ASSERT(blob_table_get(real->store->table, key, false, &place));
     damage_at(real, place, behind_header);
+}
+
+void real_store_lose(struct real_store *real, const struct digest *digest)
+{
+    struct place place;
+    ASSERT(blob_table_get(real->store->table, blob_table_blob_key(real->store->table, digest),
+                          false, &place));
+    atomic_store(&real->refused_from, place.offset);
+    atomic_store(&real->refused_to, place.offset + RECORD_HEADER_BYTES + 1);
 }
 
 void real_store_damage_chunk(struct real_store *real, const struct digest *digest, size_t chunk)

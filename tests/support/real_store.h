@@ -22,6 +22,8 @@ struct real_store {
     atomic_bool nothing_cached;  /* reads that may not wait for the disk all fail */
     _Atomic size_t reads;        /* that may wait for the disk */
     _Atomic size_t reads_cached; /* that need not: what was read is in memory */
+    /* Offsets, in any file: the disk does not read what lies there. */
+    _Atomic uint64_t refused_from, refused_to;
     void (*_Atomic before_write)(
         size_t bytes); /* not NULL: called first, on whatever thread writes */
     struct temp_dir directory;
@@ -48,6 +50,8 @@ void real_store_put_action(struct real_store *real,
  * action's result.
  */
 void real_store_damage(struct real_store *real, const struct digest *digest);
+/* From now on the disk fails to read the record (EIO), and no other; one at a time. Of a large blob: its manifest. */
+void real_store_lose(struct real_store *real, const struct digest *digest);
 void real_store_damage_chunk(struct real_store *real, const struct digest *digest, size_t chunk);
 void real_store_damage_action(struct real_store *real,
                               const struct digest *action,
