@@ -302,6 +302,8 @@
       "Attempts that failed and are made again.")                                                  \
     X(TIER_OVERTAKEN, "varve_tier_overtaken_total", "", COUNTER,                                   \
       "How often eviction has removed what was not in the bucket yet.")                            \
+    X(TIER_HOLDS, "varve_tier_holds_eviction", "", GAUGE,                                          \
+      "1 while something would be evicted and the bucket does not have it yet.")                   \
     X(TIER_SEQ_SMALL, "varve_tier_uploaded_seq", "lane=\"small\"", GAUGE,                          \
       "Sequence number up to which everything is in the bucket.")                                  \
     X(TIER_SEQ_LARGE, "varve_tier_uploaded_seq", "lane=\"large\"", GAUGE,                          \

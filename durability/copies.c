@@ -662,6 +662,16 @@ size_t copies_followers(struct copies *copies, struct follower *followers, size_
     return count;
 }
 
+bool copies_may_go(struct copies *copies, enum lane lane, uint64_t seq)
+{
+    lock_acquire(&copies->lock);
+    bool may = !copies->config.bucket_keeps;
+    for (size_t i = 0; !may && i < copies->follower_count; i++)
+        may = is_bucket_locked(copies, i) && copies->followers[i].public.durable_seq[lane] >= seq;
+    lock_release(&copies->lock);
+    return may;
+}
+
 uint64_t copies_told_seq(struct copies *copies, enum lane lane)
 {
     uint64_t told_seq = UINT64_MAX;

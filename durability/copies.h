@@ -32,6 +32,7 @@ struct copies_config {
     unsigned wanted;     /* nodes */
     uint64_t bucket_uid; /* of the follower that is a bucket; 0: none is */
     bool bucket_needed;  /* neither this nor any wanted: writes wait for nobody */
+    bool bucket_keeps;   /* what it does not have yet is not evicted */
     int64_t timeout_ns;
     enum copies_otherwise otherwise;
 };
@@ -110,6 +111,8 @@ size_t copies_followers(struct copies *copies, struct follower *followers, size_
 
 /* The lane's log up to here is dealt with by all who follow: those that count, and the bucket, heard of or not. */
 uint64_t copies_told_seq(struct copies *copies, enum lane lane);
+/* May what the lane's log has up to seq be evicted: has the bucket got it, or does nobody ask for that? */
+bool copies_may_go(struct copies *copies, enum lane lane, uint64_t seq);
 
 /* ---- how it is */
 

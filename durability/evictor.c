@@ -49,6 +49,7 @@ struct evictor {
     int64_t full_ns;
     unsigned made_seen, not_made_seen;
     unsigned in_vain;
+    bool was_held_back; /* by a bucket; it is logged when that begins */
 
     /* Of each lane the segment whose records could not be listed last, and how often in a row. */
     struct {
@@ -66,6 +67,7 @@ struct evictor {
 static bool disk_wants_room(struct evictor *evictor);
 static void note_full_disk(struct evictor *evictor);
 static bool evict_one(struct evictor *evictor);
+static void note_held_back(struct evictor *evictor, bool held_back);
 static bool list(struct evictor *evictor, struct victim *victim, struct status *status);
 static void note_given_up(struct evictor *evictor, const struct victim *victim);
 static bool empty(struct evictor *evictor, struct victim *victim);
@@ -106,7 +108,7 @@ bool evictor_new(const struct evictor_config *config,
     if (made == NULL)
         return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the evictor");
     made->config = *config;
-    made->chooser.store = config->store;
+    made->chooser = (struct victim_chooser){.store = config->store, .copies = config->copies};
     *evictor = made;
     return true;
 }
@@ -191,6 +193,8 @@ uint64_t evictor_next_victim(struct evictor *evictor)
 bool evictor_step(struct evictor *evictor)
 {
     const bool removed = tend_condemned(evictor);
+    if (!evictor_is_needed(evictor))
+        note_held_back(evictor, false);
     if (is_stopping(evictor) || evictor->condemned_count == CONDEMNED_MAX ||
         !evictor_is_needed(evictor) || !evict_one(evictor))
         return removed && !is_stopping(evictor);
@@ -202,6 +206,7 @@ static bool evict_one(struct evictor *evictor)
 {
     struct store *store = evictor->config.store;
     struct victim victim = {.store = store, .segment = victim_choose(&evictor->chooser)};
+    note_held_back(evictor, evictor->chooser.held_back);
     if (victim.segment == NULL)
         return false;
     struct copies *const copies = evictor->config.copies;
@@ -230,6 +235,17 @@ static bool evict_one(struct evictor *evictor)
     victim_free(&victim);
     segment_set_unpin(store->segments, victim.segment);
     return ok;
+}
+
+static void note_held_back(struct evictor *evictor, bool held_back)
+{
+    struct store *store = evictor->config.store;
+    if (held_back && !evictor->was_held_back)
+        log_event(LOG_LEVEL_WARN, "eviction_waits_for_bucket",
+                  "used_bytes=%" PRIu64 " advice=\"varve_tier_behind_bytes says how far it is\"",
+                  segment_set_bytes(store->segments));
+    evictor->was_held_back = held_back;
+    metrics_set(store->metrics, METRIC_TIER_HOLDS, held_back);
 }
 
 /*

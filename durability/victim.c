@@ -30,6 +30,7 @@ static struct segment *oldest(struct victim_chooser *chooser,
                               const struct lane_segments *segments,
                               int64_t *filled_ns);
 static bool is_resting(const struct victim_chooser *chooser, uint64_t segment);
+static bool is_waited_for(const struct victim_chooser *chooser, const struct segment *segment);
 static bool collect_all(struct victim *victim, struct large_map *map, struct status *status);
 static bool collect_record(struct victim *victim,
                            struct large_map *map,
@@ -108,9 +109,15 @@ struct segment *victim_choose(struct victim_chooser *chooser)
         lanes_free(lanes);
         return NULL; /* no memory: another time */
     }
+    chooser->held_back = false;
     for (enum lane lane = LANE_SMALL; lane < LANE_COUNT; lane++) {
         int64_t other_ns = 0;
         struct segment *other = oldest(chooser, lane, &lanes[lane], &other_ns);
+        if (other != NULL && is_waited_for(chooser, other)) {
+            segment_set_unpin(store->segments, other);
+            other = NULL;
+            chooser->held_back = true;
+        }
         if (victim == NULL || (other != NULL && other_ns < filled_ns)) {
             segment_set_unpin(store->segments, victim);
             victim = other;
@@ -121,6 +128,16 @@ struct segment *victim_choose(struct victim_chooser *chooser)
     }
     lanes_free(lanes);
     return victim;
+}
+
+/* The bucket is to have what it holds first. */
+static bool is_waited_for(const struct victim_chooser *chooser, const struct segment *segment)
+{
+    struct segment_look look;
+    if (chooser->copies == NULL)
+        return false;
+    segment_log_look(chooser->store->logs[segment->lane], segment, 0, NULL, 0, &look);
+    return look.last_seq > 0 && !copies_may_go(chooser->copies, segment->lane, look.last_seq);
 }
 
 static bool lanes_load(struct store *store, struct lane_segments lanes[LANE_COUNT])

@@ -3,6 +3,7 @@
 #ifndef VARVE_DURABILITY_VICTIM_H
 #define VARVE_DURABILITY_VICTIM_H
 
+#include "durability/copies.h"
 #include "store/evict_plan.h"
 #include "store/store.h"
 
@@ -10,7 +11,9 @@
 enum { VICTIMS_RESTING_MAX = 16 };
 
 struct victim_chooser {
-    struct store *store; /* borrowed */
+    struct store *store;   /* borrowed, as the next */
+    struct copies *copies; /* NULL: nobody waits for what is in a segment */
+    bool held_back;        /* out: the last choice passed over what the bucket does not have yet */
     struct {
         uint64_t segment; /* 0: none */
         int64_t until_ns;

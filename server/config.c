@@ -502,6 +502,14 @@ static const struct option options[] = {
      .help =
          "on: blobs of up to 128 KiB go into the bucket in packs of 8 MiB, after 5 s. off: each "
          "is an object, and one that is deleted by order goes at once."},
+    {.name = "tier-unsent",
+     .operand = "HOW",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(tier_unsent),
+     .default_value = "keep",
+     .choices = "keep|drop",
+     .help = "keep: what the bucket does not have yet is not evicted; when nothing else is left to "
+             "evict, writes are refused. drop: it is evicted, and is not in the bucket."},
     {.name = "tier-mode",
      .operand = "HOW",
      .type = OPTION_CHOICE,
@@ -694,6 +702,7 @@ void config_free(struct config *config)
     free(config->tier_find);
     free(config->tier_mode);
     free(config->tier_packs);
+    free(config->tier_unsent);
     free(config);
 }
 

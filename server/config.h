@@ -81,6 +81,7 @@ struct config {
     char *tier_find;        /* likewise */
     char *tier_mode;        /* "async" or "through" */
     char *tier_packs;       /* "on" or "off" */
+    char *tier_unsent;      /* "keep" or "drop" */
     int64_t tier_expiry_ns; /* 0: nothing is removed there but by us */
     int64_t upload_keep_ns;
     int64_t drain_ns;

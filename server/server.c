@@ -297,6 +297,7 @@ static bool open_store(struct server *server, struct status *status)
         .wanted = (unsigned)config->ack_copies,
         .bucket_uid = tier_follower_uid(config),
         .bucket_needed = strcmp(config->tier_mode, "through") == 0,
+        .bucket_keeps = tier_follower_uid(config) != 0 && strcmp(config->tier_unsent, "keep") == 0,
         .timeout_ns = config->ack_copies_timeout_ns,
         .otherwise =
             strcmp(config->ack_copies_else, "degrade") == 0 ? COPIES_DEGRADE : COPIES_REFUSE,

@@ -12,7 +12,8 @@
  * followers of lower uids stays behind them, by pack_wait_ns and their pack_step_ns each: what both have is sent by one, and the other one
  * has read the pack's index by then.
  *
- * Eviction does not wait: what it removes before its turn came is counted and logged (tier_overtaken), and the rest of the log goes on.
+ * Eviction waits for it, or does not (copies_config.bucket_keeps): what it removes before its turn came is counted and logged
+ * (tier_overtaken), and the rest of the log goes on.
  */
 #ifndef VARVE_SERVER_TIER_QUEUE_H
 #define VARVE_SERVER_TIER_QUEUE_H

@@ -25,6 +25,7 @@
 #include "tests/support/prng.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test_run.h"
+#include "tests/support/wait.h"
 
 /* The least that there is: 16 segments. */
 #define CAPACITY_BYTES STORE_CAPACITY_BYTES_MIN
@@ -686,6 +687,54 @@ START_TEST(a_full_store_makes_writes_wait_then_refuses_with_numbers_and_goes_on)
     for (int tries = 0; tries < 50 && metric(METRIC_SEGMENTS_CONDEMNED) > 0; tries++)
         pause_ms(100);
     ck_assert_int_eq(metric(METRIC_SEGMENTS_CONDEMNED), 0);
+}
+END_TEST
+
+/* All of it is newer than what the bucket has: then writes wait, and nothing goes. */
+START_TEST(what_the_bucket_does_not_have_yet_is_not_evicted_and_writes_are_refused_instead)
+{
+    enum { BUCKET = 77, KEPT_MAX = 4096 };
+    static struct item kept[KEPT_MAX];
+    struct status status;
+    size_t count = 0;
+    const struct copies_config with_bucket = {.bucket_uid = BUCKET, .bucket_keeps = true};
+    struct copies *const copies = durability_copies(rig.durability);
+    copies_configure(copies, &with_bucket);
+    while (count < KEPT_MAX && try_put(&kept[count], count, SMALL_BYTES, &status))
+        count++;
+    ck_assert_uint_lt(count, KEPT_MAX);
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_uint_eq(count_there(kept, count), count);
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_EVICTED), 0);
+    ck_assert_int_eq(metric(METRIC_TIER_HOLDS), 1);
+
+    /* It has got half of it: that may go. */
+    const uint64_t published = copies_published_seq(copies, LANE_SMALL);
+    struct follower_report report = {.uid = BUCKET,
+                                     .lane = LANE_SMALL,
+                                     .durable_seq = published / 2,
+                                     .wait_ns = 3600 * NS_PER_S};
+    copies_report(copies, &report);
+    struct item more;
+    for (int tries = 0; tries < 200 && !try_put(&more, 100000, SMALL_BYTES, &status); tries++)
+        pause_ms(100);
+    ck_assert(reads(&more));
+    ck_assert_uint_eq(count_there(&kept[count / 2 + 1], count - count / 2 - 1),
+                      count - count / 2 - 1);
+
+    report.durable_seq = copies_published_seq(copies, LANE_SMALL);
+    copies_report(copies, &report);
+    WAIT_UNTIL(metric(METRIC_TIER_HOLDS) == 0);
+    uint64_t next = 200000;
+    for (int i = 0; i < 64; i++) {
+        struct item item;
+        report.durable_seq = copies_published_seq(copies, LANE_SMALL);
+        copies_report(copies, &report);
+        for (int tries = 0; tries < 200 && !try_put(&item, next, SMALL_BYTES, &status); tries++)
+            pause_ms(100);
+        next++;
+    }
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_EVICTED), 0);
 }
 END_TEST
 
@@ -2153,6 +2202,8 @@ int main(void)
     tcase_add_test(limits, a_smaller_capacity_than_what_is_there_is_reached);
     tcase_add_test(limits, what_cannot_work_is_refused_at_the_start);
     tcase_add_test(limits, a_full_store_makes_writes_wait_then_refuses_with_numbers_and_goes_on);
+    tcase_add_test(limits,
+                   what_the_bucket_does_not_have_yet_is_not_evicted_and_writes_are_refused_instead);
     tcase_add_test(limits, many_uploads_into_a_small_store_all_end_and_nothing_hangs);
     suite_add_tcase(suite, limits);
 
