@@ -427,7 +427,7 @@ static bool find_some(struct tier_fetch *fetch,
     struct status status = {0};
     for (size_t i = 0; i < count; i++) {
         there[i] = tier_known_has(fetch->config.known, &want->digests[begin + i]);
-        if (there[i])
+        if (there[i] || tier_known_is_absent(fetch->config.known, &want->digests[begin + i]))
             continue;
         layout_blob_key(fetch->config.prefix, &want->digests[begin + i], texts[asked_count]);
         keys[asked_count] = texts[asked_count];
@@ -438,6 +438,8 @@ static bool find_some(struct tier_fetch *fetch,
         asked_count == 0 ||
         bucket_stat_many(fetch->config.bucket, keys, asked_count, deadline_ns, objects, &status);
     for (size_t i = 0; i < asked_count; i++) {
+        if (objects[i].presence == BUCKET_ABSENT)
+            tier_known_add_absent(fetch->config.known, &want->digests[begin + asked[i]]);
         if (objects[i].presence != BUCKET_PRESENT ||
             objects[i].size_bytes != (uint64_t)want->digests[begin + asked[i]].size_bytes ||
             !tier_known_is_young(fetch->config.known, objects[i].modified_s))

@@ -21,6 +21,12 @@ struct slot {
     uint32_t since_hour; /* since 1970; 0: free */
 };
 
+/* One that another one takes the place of is asked for again. */
+struct absent {
+    uint8_t hash[24];
+    int64_t until_ns; /* CLOCK_MONOTONIC; 0: free */
+};
+
 struct tier_known {
     /* Set when it is made, never changed. */
     struct clock *clock;        /* borrowed */
@@ -35,6 +41,7 @@ struct tier_known {
     /* Guarded by lock, as the next. In groups of WAYS, by the hash's last bytes; 28 bytes each, used as they are needed. */
     struct slot slots[TIER_KNOWN_MAX];
     uint64_t drops;
+    struct absent absents[TIER_ABSENT_MAX]; /* by the hash's last bytes */
 };
 
 static bool find(struct tier_known *known, const struct digest *digest, int64_t *since_s);
@@ -219,8 +226,40 @@ static int64_t since_or_now(const struct tier_known *known, int64_t since_s)
     return since_s != 0 ? since_s : clock_wall_ns(known->clock) / NS_PER_S;
 }
 
+static struct absent *absent_locked(struct tier_known *known, const struct digest *digest)
+    REQUIRES(known->lock)
+{
+    uint32_t index;
+    memcpy(&index, digest->hash + digest->hash_length - sizeof(index), sizeof(index));
+    return &known->absents[index % TIER_ABSENT_MAX];
+}
+
+bool tier_known_is_absent(struct tier_known *known, const struct digest *digest)
+{
+    const int64_t now_ns = clock_monotonic_ns(known->clock);
+    lock_acquire(&known->lock);
+    const struct absent *const absent = absent_locked(known, digest);
+    const bool is =
+        now_ns < absent->until_ns && memcmp(absent->hash, digest->hash, sizeof(absent->hash)) == 0;
+    lock_release(&known->lock);
+    return is;
+}
+
+void tier_known_add_absent(struct tier_known *known, const struct digest *digest)
+{
+    const int64_t until_ns = clock_monotonic_ns(known->clock) + TIER_ABSENT_NS;
+    lock_acquire(&known->lock);
+    struct absent *const absent = absent_locked(known, digest);
+    memcpy(absent->hash, digest->hash, sizeof(absent->hash));
+    absent->until_ns = until_ns;
+    lock_release(&known->lock);
+}
+
 static void add_locked(struct tier_known *known, const struct digest *digest, int64_t since_s)
 {
+    struct absent *const absent = absent_locked(known, digest);
+    if (memcmp(absent->hash, digest->hash, sizeof(absent->hash)) == 0)
+        absent->until_ns = 0;
     struct slot *const slot = place_for_locked(known, digest);
     const int64_t hour = since_s / SECONDS_OF_HOUR;
     memcpy(slot->hash, digest->hash, sizeof(slot->hash));

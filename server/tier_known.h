@@ -12,7 +12,8 @@
 
 struct tier_known;
 
-enum { TIER_KNOWN_MAX = 1 << 20 };
+enum { TIER_KNOWN_MAX = 1 << 20, TIER_ABSENT_MAX = 1 << 16 };
+#define TIER_ABSENT_NS (3 * NS_PER_S)
 
 struct tier_known_config {
     struct clock *clock; /* borrowed */
@@ -48,6 +49,9 @@ MUST_CHECK bool tier_known_add_many_unless(struct tier_known *known,
                                            uint64_t drops);
 /* Of a pack that this node has sent. */
 void tier_known_add_many(struct tier_known *known, const struct bucket_row *rows, size_t count);
+/* The bucket has said so within the last TIER_ABSENT_NS: it is not asked again. Somebody else may have brought it there since. */
+bool tier_known_is_absent(struct tier_known *known, const struct digest *digest);
+void tier_known_add_absent(struct tier_known *known, const struct digest *digest);
 /* Where in the bucket it is, as far as is known: false, and *row says that it is an object of its own, if nothing is. */
 bool tier_known_where(struct tier_known *known,
                       const struct digest *digest,

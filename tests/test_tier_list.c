@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "server/tier_list.h"
+#include "tests/sim/clock_sim.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/messages.h"
 #include "tests/support/temp_dir.h"
@@ -215,6 +216,29 @@ START_TEST(what_was_deleted_while_a_listing_came_does_not_become_known_by_it)
 }
 END_TEST
 
+START_TEST(what_the_bucket_does_not_have_is_asked_for_again_after_seconds_or_when_it_is_brought)
+{
+    struct clock_sim sim;
+    struct status status = {0};
+    const struct digest absent = digest_of_nothing(1);
+    const struct digest brought = digest_of_nothing(2);
+    const struct digest other = digest_of_nothing(3);
+    clock_sim_init(&sim, 1764547200 * NS_PER_S);
+    ck_assert(tier_known_new(&(struct tier_known_config){.clock = &sim.clock}, &known, &status));
+    ck_assert(!tier_known_is_absent(known, &absent));
+    tier_known_add_absent(known, &absent);
+    tier_known_add_absent(known, &brought);
+    ck_assert(tier_known_is_absent(known, &absent));
+    ck_assert(!tier_known_is_absent(known, &other));
+    tier_known_add(known, &brought, 0);
+    ck_assert(!tier_known_is_absent(known, &brought));
+    clock_sim_advance(&sim, TIER_ABSENT_NS - 1);
+    ck_assert(tier_known_is_absent(known, &absent));
+    clock_sim_advance(&sim, 1);
+    ck_assert(!tier_known_is_absent(known, &absent));
+}
+END_TEST
+
 /* One in five places is taken: a choice of four leaves hardly any without one. */
 START_TEST(few_are_lost_to_others_before_there_is_no_room)
 {
@@ -253,6 +277,8 @@ int main(void)
     tcase_add_test(all, listing_that_a_stop_has_broken_off_goes_on_where_it_was);
     tcase_add_test(all, stop_while_the_bucket_is_silent_is_clean);
     tcase_add_test(all, what_was_deleted_while_a_listing_came_does_not_become_known_by_it);
+    tcase_add_test(
+        all, what_the_bucket_does_not_have_is_asked_for_again_after_seconds_or_when_it_is_brought);
     tcase_add_test(all, few_are_lost_to_others_before_there_is_no_room);
     suite_add_tcase(suite, all);
     return test_run(suite);
