@@ -42,6 +42,7 @@ struct indexer {
     /* Set by indexer_new(), never changed. */
     struct store *store; /* borrowed */
     char *path;          /* owned */
+    size_t queue_max;    /* entries; a test sets it before the first post */
 
     struct lock lock;
     struct condition posted;
@@ -127,6 +128,7 @@ bool indexer_new(struct store *store,
     made->loading = blob_table_is_loading(store->table);
     cold_index_promise(&store->cold, made->loading);
     made->load_step = LOAD_STEP_ENTRIES;
+    made->queue_max = LIMIT_INDEX_QUEUE;
     made->load_began_ns = clock_monotonic_ns(store->clock);
     made->flush_at_ns = clock_monotonic_ns(store->clock) + FLUSH_EVERY_NS;
     made->uses_at_ns = clock_monotonic_ns(store->clock) + USES_EVERY_NS;
@@ -162,7 +164,7 @@ void indexer_post(struct indexer *indexer,
 {
     struct block *block = block_new(lane, entries, count, position);
     lock_acquire(&indexer->lock);
-    if (block == NULL || indexer->queued + count > LIMIT_INDEX_QUEUE) {
+    if (block == NULL || indexer->queued + count > indexer->queue_max) {
         indexer->overflowed = true;
         free(block);
     } else {
@@ -321,6 +323,12 @@ void indexer_set_load_step(struct indexer *indexer, size_t entries)
 {
     ASSERT(entries > 0);
     indexer->load_step = entries;
+}
+
+void indexer_set_queue_max(struct indexer *indexer, size_t entries)
+{
+    ASSERT(entries > 0);
+    indexer->queue_max = entries;
 }
 
 /* As many blocks as fit into one batch. */

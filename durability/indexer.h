@@ -30,6 +30,8 @@ void indexer_post(struct indexer *indexer,
 
 /* Entries that one round loads; for tests, which look at it half loaded. */
 void indexer_set_load_step(struct indexer *indexer, size_t entries);
+/* Entries that may wait; for tests, which let it overflow. Before the first post. */
+void indexer_set_queue_max(struct indexer *indexer, size_t entries);
 
 /* One batch; false if nothing was queued, nothing is due and nothing is to be loaded. Flushes every 30 s and after a rotation. */
 bool indexer_round(struct indexer *indexer);

@@ -868,6 +868,44 @@ START_TEST(a_segment_that_is_read_stays_until_its_readers_have_left)
 }
 END_TEST
 
+static bool has_segment_file(uint64_t number, const char *suffix)
+{
+    char path[SEGMENT_PATH_BYTES_MAX];
+    struct status status;
+    int fd = -1;
+    segment_path(path, store()->segments_directory, number, suffix);
+    const bool there = io_open(io_sim_io(rig.sim), path, IO_OPEN_READ, &fd, &status);
+    ck_assert(there || status.code == STATUS_NOT_FOUND);
+    io_close(io_sim_io(rig.sim), fd);
+    return there;
+}
+
+/* It has no name that a start would take it for a segment by, however long it is read: what it holds may be old by then. */
+START_TEST(an_evicted_segment_that_is_still_read_is_not_there_for_the_next_start)
+{
+    struct item item;
+    struct place place;
+    uint64_t next = 1000;
+    put(&item, 1, SMALL_BYTES);
+    struct segment *segment = home_of(&item, &place);
+    for (int i = 0; i < 2000 && metric(METRIC_SEGMENTS_CONDEMNED) == 0; i++)
+        fill(&next, SMALL_BYTES, SMALL_BYTES);
+    ck_assert_int_gt(metric(METRIC_SEGMENTS_CONDEMNED), 0);
+    ck_assert(!is_there(&item));
+    ck_assert(!has_segment_file(place.segment, "seg"));
+    ck_assert(has_segment_file(place.segment, "dead"));
+    /* The process ends while it is read. */
+    io_sim_cut_power_at(rig.sim, 1);
+    segment_set_unpin(store()->segments, segment);
+    rig.limits.capacity_bytes = 2 * CAPACITY_BYTES;
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    ck_assert(!is_there(&item));
+    ck_assert(!has_segment_file(place.segment, "seg"));
+    ck_assert(!has_segment_file(place.segment, "dead"));
+}
+END_TEST
+
 /* Readers that stay: what they keep of the room is not there for moves as well. */
 START_TEST(readers_of_what_was_evicted_do_not_make_the_store_larger_than_it_may_be)
 {
@@ -2091,6 +2129,141 @@ START_TEST(large_blobs_with_chunks_in_a_segment_that_stays_unreadable_are_missin
 }
 END_TEST
 
+/* ---- a sync that takes its time */
+
+static struct io_ops gated_ops;
+static struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int fd;      /* guarded by lock, as all below: whose syncs wait; -1: nobody's */
+    bool waited; /* one did */
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .fd = -1};
+
+static int gated_sync(struct io *io, int fd)
+{
+    pthread_mutex_lock(&gate.lock);
+    while (gate.fd == fd) {
+        gate.waited = true;
+        pthread_cond_broadcast(&gate.changed);
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    }
+    pthread_mutex_unlock(&gate.lock);
+    return sound_ops->sync(io, fd);
+}
+
+static void set_gate(int fd)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.fd = fd;
+    gate.waited = false;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void await_at_gate(void)
+{
+    pthread_mutex_lock(&gate.lock);
+    while (!gate.waited)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void start_with_a_gate(void)
+{
+    start_bare();
+    store_rig_close(&rig);
+    sound_ops = io_sim_io(rig.sim)->ops;
+    gated_ops = *sound_ops;
+    gated_ops.sync = gated_sync;
+    io_sim_io(rig.sim)->ops = &gated_ops;
+    rig.limits.capacity_bytes = CAPACITY_BYTES;
+    store_rig_open(&rig);
+}
+
+static void end_with_a_gate(void)
+{
+    store_rig_close(&rig);
+    io_sim_io(rig.sim)->ops = sound_ops;
+    end();
+}
+
+static uint64_t oldest_large_segment(void)
+{
+    uint64_t *numbers = NULL;
+    uint64_t oldest = 0;
+    size_t count = 0;
+    struct status status;
+    ck_assert(segment_set_numbers(store()->segments, &numbers, &count, &status));
+    for (size_t i = 0; i < count && oldest == 0; i++) {
+        struct segment *segment = segment_set_pin(store()->segments, numbers[i]);
+        if (segment != NULL && segment->lane == LANE_LARGE)
+            oldest = numbers[i];
+        segment_set_unpin(store()->segments, segment);
+    }
+    free(numbers);
+    return oldest;
+}
+
+static bool has_chunk_in(const struct item *item, uint64_t segment)
+{
+    struct blob_reader *reader = NULL;
+    struct status status;
+    size_t count = 0;
+    bool has = false;
+    ck_assert(blob_reader_open(store(), &item->digest, &reader, &status) && reader != NULL);
+    const struct manifest_chunk *chunks = blob_reader_chunks(reader, &count);
+    for (size_t i = 0; i < count; i++)
+        has = has || place_unpack(chunks[i].place).segment == segment;
+    blob_reader_free(reader);
+    return has;
+}
+
+/*
+ * Somebody else forgets a blob whose manifest stays when a segment with chunks of it goes. Were the segment to go before that FORGET
+ * is durable, the manifest would be back without them after a power cut.
+ */
+START_TEST(a_segment_does_not_go_before_others_forgets_of_what_lay_there_are_durable)
+{
+    struct item first;
+    struct item split;
+    struct item small;
+    struct place place;
+    put(&small, 1, 1000);
+    struct segment *home = home_of(&small, &place);
+    const int small_fd = home->write_fd;
+    segment_set_unpin(store()->segments, home);
+    put(&first, 2, 5 * MIB);
+    put(&split, 3, 5 * MIB);
+    const uint64_t oldest = oldest_large_segment();
+    ck_assert(has_chunk_in(&first, oldest) && has_chunk_in(&split, oldest));
+    segment_set_unpin(store()->segments, home_of(&split, &place));
+    ck_assert_uint_gt(place.segment, oldest);
+
+    set_gate(small_fd);
+    durability_forget(rig.durability, &split.digest, NULL, place, RECORD_MANIFEST, FORGET_PURGED);
+    await_at_gate();
+    start_filler(1000, LARGE_BYTES);
+    /* Nothing lives there any more: the evictor has come so far. */
+    for (int i = 0; i < 30000 && is_there(&first); i++)
+        pause_ms(10);
+    ck_assert(!is_there(&first));
+    for (int i = 0; i < 100; i++) {
+        ck_assert(has_segment_file(oldest, "seg"));
+        pause_ms(10);
+    }
+    ck_assert_int_eq(metric(METRIC_SEGMENTS_EVICTED), 0);
+    set_gate(-1);
+    await(METRIC_SEGMENTS_EVICTED, 1);
+    stop_filler();
+    ck_assert(!has_segment_file(oldest, "seg"));
+    ck_assert(!is_there(&split));
+    rig.limits.capacity_bytes = 2 * CAPACITY_BYTES;
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_NOTHING);
+    store_rig_open(&rig);
+    ck_assert(!is_there(&split));
+}
+END_TEST
+
 /* ---- removing a file */
 
 START_TEST(a_dead_segment_is_renamed_then_cut_in_steps_then_unlinked)
@@ -2210,6 +2383,7 @@ int main(void)
     TCase *readers = tcase_create("readers");
     tcase_set_timeout(readers, 240);
     tcase_add_checked_fixture(readers, start_vouching, end);
+    tcase_add_test(readers, an_evicted_segment_that_is_still_read_is_not_there_for_the_next_start);
     tcase_add_test(readers, a_segment_that_is_read_stays_until_its_readers_have_left);
     tcase_add_test(readers,
                    readers_of_what_was_evicted_do_not_make_the_store_larger_than_it_may_be);
@@ -2249,6 +2423,13 @@ int main(void)
     tcase_add_test(faults, rotten_records_go_with_their_segment);
     tcase_add_test(faults, a_dead_segment_is_renamed_then_cut_in_steps_then_unlinked);
     suite_add_tcase(suite, faults);
+
+    TCase *gated = tcase_create("a slow sync");
+    tcase_add_checked_fixture(gated, start_with_a_gate, end_with_a_gate);
+    tcase_set_timeout(gated, 600);
+    tcase_add_test(gated,
+                   a_segment_does_not_go_before_others_forgets_of_what_lay_there_are_durable);
+    suite_add_tcase(suite, gated);
 
     TCase *unreadable = tcase_create("unreadable segments");
     tcase_add_checked_fixture(unreadable, start_bare, end);

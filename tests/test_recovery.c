@@ -3,8 +3,11 @@
  * From a directory as any stop left it to a store that serves exactly what was acknowledged, and never a wrong byte: power
  * cuts, torn tails, a lost index, rot, files cut short. On the simulated disk, but for what concerns RocksDB.
  */
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/crc32c.h"
 #include "base/failpoint.h"
@@ -475,6 +478,99 @@ static void free_mixed(struct mixed *mixed)
         free(mixed->data[i]);
 }
 
+static const struct io_ops *sound_ops;
+static struct io_ops torn_ops;
+static atomic_int torn_fd = -1;
+static atomic_bool torn; /* one write of it was cut off; nothing more can be written there */
+
+/* What goes to disk of the first is a record: two parts, without padding. */
+static int64_t torn_pwritev(struct io *io,
+                            int fd,
+                            const struct iovec *parts,
+                            int count,
+                            uint64_t offset)
+{
+    if (fd != atomic_load(&torn_fd))
+        return sound_ops->pwritev(io, fd, parts, count, offset);
+    if (atomic_exchange(&torn, true))
+        return -ENOSPC;
+    ck_assert_int_gt(count, 2);
+    ck_assert_uint_eq((parts[0].iov_len + parts[1].iov_len) % RECORD_ALIGNMENT_BYTES, 0);
+    return sound_ops->pwritev(io, fd, parts, 2, offset);
+}
+
+/* The action's result, in one record of 64 bytes and a multiple of it. */
+static void make_result(struct store_put *put, const struct digest *action, const char *text)
+{
+    const struct action_record fields = {.written_wall_ns = 1,
+                                         .node_uid = 2,
+                                         .instance = bytes_of_string("main"),
+                                         .writer = bytes_of_string("test"),
+                                         .result = bytes_of_string(text)};
+    static uint8_t payload[4096];
+    uint8_t *end = payload + ACTION_RECORD_FIXED_BYTES;
+    action_record_fixed_put(payload, &fields);
+    end = mempcpy(end, fields.instance.data, fields.instance.length);
+    end = mempcpy(end, fields.writer.data, fields.writer.length);
+    end = mempcpy(end, fields.result.data, fields.result.length);
+    put->payload = bytes_of(payload, (size_t)(end - payload));
+    ck_assert_uint_eq(put->payload.length % RECORD_ALIGNMENT_BYTES, 0);
+    put->record = (struct record){.kind = RECORD_ACTION,
+                                  .digest = *action,
+                                  .payload = {.parts = &put->payload, .count = 1},
+                                  .payload_bytes = put->payload.length,
+                                  .payload_crc32c = crc32c(0, put->payload)};
+}
+
+/*
+ * The disk fills up in the middle of a write: a whole record lies behind the end of its segment, and whoever sent it was told
+ * that it was not stored. The log goes on in the next segment.
+ */
+START_TEST(what_a_write_that_was_cut_off_left_behind_the_end_of_its_segment_does_not_count)
+{
+    struct digest action;
+    struct digest digest;
+    struct place place;
+    struct store_put refused;
+    struct status status = {0};
+    char text[192 - ACTION_RECORD_FIXED_BYTES - 8 + 1] = {0};
+    memset(text, 'n', sizeof(text) - 1);
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string("action"), &action);
+    ck_assert(store_rig_put_action(&rig, &action, "main", bytes_of_string("old"), &status));
+    ck_assert(store_find_action(durability_store(rig.durability), &action, bytes_of_string("main"),
+                                FIND_ONLY, &place));
+    struct segment_set *segments = durability_store(rig.durability)->segments;
+    struct segment *segment = segment_set_pin(segments, place.segment);
+    make_result(&refused, &action, text);
+    struct record second = refused.record;
+    struct record *const records[] = {&refused.record, &second};
+    struct io *io = io_sim_io(rig.sim);
+    sound_ops = io->ops;
+    torn_ops = *sound_ops;
+    torn_ops.pwritev = torn_pwritev;
+    atomic_store(&torn, false);
+    atomic_store(&torn_fd, segment->write_fd);
+    io->ops = &torn_ops;
+    segment_set_unpin(segments, segment);
+    ck_assert(!segment_log_append(durability_store(rig.durability)->logs[LANE_SMALL], records, 2,
+                                  &status));
+    ck_assert_int_eq(status.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert(atomic_load(&torn));
+    ck_assert(store_rig_put(&rig, bytes_of_string("after"), &digest, &status));
+    struct place after;
+    ck_assert(store_find_blob(durability_store(rig.durability), &digest, FIND_ONLY, &after));
+    ck_assert_uint_gt(after.segment, place.segment);
+
+    store_rig_crash(&rig, 1, IO_SIM_CRASH_EVERYTHING);
+    io->ops = sound_ops;
+    store_rig_open(&rig);
+    char *result = store_rig_action(&rig, &action, "main");
+    ck_assert_str_eq(result, "old");
+    free(result);
+    ck_assert(store_rig_reads(&rig, &digest, bytes_of_string("after")));
+}
+END_TEST
+
 START_TEST(a_clean_restart_recovers_nothing_and_has_everything)
 {
     struct mixed mixed;
@@ -810,6 +906,8 @@ int main(void)
         simulated,
         a_manifest_that_survived_its_chunks_is_not_believed_when_the_index_is_rebuilt_either);
     tcase_add_test(simulated, a_torn_tail_does_not_stop_the_start);
+    tcase_add_test(simulated,
+                   what_a_write_that_was_cut_off_left_behind_the_end_of_its_segment_does_not_count);
     tcase_add_test(simulated, a_clean_restart_recovers_nothing_and_has_everything);
     tcase_add_test(simulated, a_deleted_index_is_rebuilt_from_the_segments_alone);
     tcase_add_test(simulated, nothing_is_called_missing_when_the_load_of_the_index_ends);

@@ -1271,19 +1271,19 @@ int main(void)
                    a_record_that_rots_under_a_running_store_is_lost_alone_and_can_be_stored_again);
     tcase_add_test(real,
                    blobs_with_bytes_in_a_segment_that_is_cut_or_gone_are_missing_from_the_start_on);
+    TCase *asked = make_case(suite, "unreadable pages of a running store", start_broken);
+    tcase_add_test(asked,
+                   a_page_that_cannot_be_read_is_damage_to_its_records_from_the_first_read_on);
+    tcase_add_test(asked, a_page_that_can_be_read_at_another_try_costs_nothing);
+    tcase_add_test(asked, reads_that_fail_for_another_reason_are_no_damage);
+    tcase_add_test(
+        asked, a_disk_that_reads_nothing_any_more_is_not_taken_for_damage_to_all_that_is_asked_for);
     TCase *unreadable = make_case(suite, "unreadable pages", start_broken);
     tcase_add_test(unreadable, a_page_that_cannot_be_read_costs_its_records_alone);
     tcase_add_test(unreadable,
                    a_page_that_cannot_be_read_costs_its_records_alone_when_the_index_is_rebuilt);
     tcase_add_test(unreadable,
                    a_page_that_cannot_be_read_does_not_stop_a_start_that_walks_its_segment);
-    tcase_add_test(unreadable,
-                   a_page_that_cannot_be_read_is_damage_to_its_records_from_the_first_read_on);
-    tcase_add_test(unreadable, a_page_that_can_be_read_at_another_try_costs_nothing);
-    tcase_add_test(unreadable, reads_that_fail_for_another_reason_are_no_damage);
-    tcase_add_test(
-        unreadable,
-        a_disk_that_reads_nothing_any_more_is_not_taken_for_damage_to_all_that_is_asked_for);
     tcase_add_test(unreadable, a_segment_header_or_footer_that_cannot_be_read_loses_nothing);
     tcase_add_test(unreadable, a_segment_of_which_nothing_can_be_read_does_not_stop_the_start);
     tcase_add_test(unreadable,
