@@ -2383,7 +2383,6 @@ int main(void)
     TCase *readers = tcase_create("readers");
     tcase_set_timeout(readers, 240);
     tcase_add_checked_fixture(readers, start_vouching, end);
-    tcase_add_test(readers, an_evicted_segment_that_is_still_read_is_not_there_for_the_next_start);
     tcase_add_test(readers, a_segment_that_is_read_stays_until_its_readers_have_left);
     tcase_add_test(readers,
                    readers_of_what_was_evicted_do_not_make_the_store_larger_than_it_may_be);
@@ -2423,6 +2422,12 @@ int main(void)
     tcase_add_test(faults, rotten_records_go_with_their_segment);
     tcase_add_test(faults, a_dead_segment_is_renamed_then_cut_in_steps_then_unlinked);
     suite_add_tcase(suite, faults);
+
+    TCase *starts = tcase_create("starts");
+    tcase_add_checked_fixture(starts, start, end);
+    tcase_set_timeout(starts, 240);
+    tcase_add_test(starts, an_evicted_segment_that_is_still_read_is_not_there_for_the_next_start);
+    suite_add_tcase(suite, starts);
 
     TCase *gated = tcase_create("a slow sync");
     tcase_add_checked_fixture(gated, start_with_a_gate, end_with_a_gate);
