@@ -517,7 +517,8 @@ static bool fill_provenance(struct call *call,
                             provenance_message *to)
 {
     struct arena *const arena = call_arena(call);
-    const struct writer writer = writer_parse(record->writer);
+    struct writer writer;
+    writer_parse(record->writer, &writer);
     varve__v1__provenance__init(to);
     to->instance_name = printable_copy(arena, instance);
     to->written_unix_ns = record->written_wall_ns;
