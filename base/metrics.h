@@ -203,6 +203,8 @@
       "Calls, requests and connections refused for a limit, by reason.")                           \
     X(LIMITED_USERS, "varve_limited_users", "", GAUGE,                                             \
       "Users and addresses that are known for their limits.")                                      \
+    X(HTTP_CLOSED_ADDRESS, "varve_http_closed_total", "reason=\"address\"", COUNTER,               \
+      "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
     X(HTTP_CLOSED_IDLE, "varve_http_closed_total", "reason=\"idle\"", COUNTER,                     \
       "Connections of HTTP closed, and requests sent away, so that others get in, by reason.")     \
     X(HTTP_CLOSED_ROOM, "varve_http_closed_total", "reason=\"room\"", COUNTER,                     \
@@ -228,6 +230,8 @@
       "How often the files of TLS were read again, by outcome.")                                   \
     X(TLS_EXPIRY, "varve_tls_certificate_expiry_timestamp_seconds", "", GAUGE,                     \
       "When the server's certificate expires, in seconds since 1970; 0 without TLS.")              \
+    X(HTTP_ADDRESS_WAITS, "varve_http_address_waits_total", "", COUNTER,                           \
+      "Requests over HTTP that waited because their address had its part of them in progress.")    \
     X(HTTP_OK, "varve_http_requests_total", "result=\"ok\"", COUNTER,                              \
       "Requests to the cache over HTTP, by outcome.")                                              \
     X(HTTP_MISSES, "varve_http_requests_total", "result=\"miss\"", COUNTER,                        \

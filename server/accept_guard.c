@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "server/address.h"
 
 enum { ADDRESS_CONNECTIONS_MIN = 1024 };
 /* A full table is looked through again no sooner than this. */
@@ -45,7 +45,6 @@ static struct {
 
 static bool admit(int fd, bool left_alone);
 static bool remember_locked(int fd, bool left_alone) REQUIRES(guard.lock);
-static uint64_t address_of(int fd);
 static uint64_t count_locked(uint64_t address) REQUIRES(guard.lock);
 static void sweep_locked(void) REQUIRES(guard.lock);
 static void note_shed_locked(const char *reason) REQUIRES(guard.lock);
@@ -197,7 +196,7 @@ static bool remember_locked(int fd, bool left_alone)
         note_shed_locked("max-connections");
         return false;
     }
-    const uint64_t address = address_of(fd);
+    const uint64_t address = address_of_peer(fd);
     if (address != 0 && count_locked(address) >= guard.address_connections_max) {
         sweep_locked();
         if (count_locked(address) >= guard.address_connections_max) {
@@ -212,27 +211,6 @@ static bool remember_locked(int fd, bool left_alone)
     if (fd > guard.highest)
         guard.highest = fd;
     return true;
-}
-
-/* 0: none that one can tell from others, as of unix: sockets. */
-static uint64_t address_of(int fd)
-{
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof(address);
-    if (getpeername(fd, (struct sockaddr *)(void *)&address, &length) != 0)
-        return 0;
-    if (address.ss_family == AF_INET) {
-        const struct sockaddr_in *const four = (const void *)&address;
-        return UINT64_C(1) << 32 | four->sin_addr.s_addr;
-    }
-    if (address.ss_family != AF_INET6)
-        return 0;
-    const struct sockaddr_in6 *const six = (const void *)&address;
-    uint64_t network;
-    uint32_t four;
-    memcpy(&network, six->sin6_addr.s6_addr, sizeof(network));
-    memcpy(&four, six->sin6_addr.s6_addr + 12, sizeof(four));
-    return IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? UINT64_C(1) << 32 | four : network | 1;
 }
 
 static uint64_t count_locked(uint64_t address)

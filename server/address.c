@@ -181,6 +181,26 @@ static int bound_port(int fd)
     return ntohs(address.sin6_port);
 }
 
+uint64_t address_of_peer(int fd)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    if (getpeername(fd, (struct sockaddr *)(void *)&address, &length) != 0)
+        return 0;
+    if (address.ss_family == AF_INET) {
+        const struct sockaddr_in *const four = (const void *)&address;
+        return UINT64_C(1) << 32 | four->sin_addr.s_addr;
+    }
+    if (address.ss_family != AF_INET6)
+        return 0;
+    const struct sockaddr_in6 *const six = (const void *)&address;
+    uint64_t network;
+    uint32_t four;
+    memcpy(&network, six->sin6_addr.s6_addr, sizeof(network));
+    memcpy(&four, six->sin6_addr.s6_addr + 12, sizeof(four));
+    return IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? UINT64_C(1) << 32 | four : network | 1;
+}
+
 bool address_explain_bind_failure(const char *text, struct status *status)
 {
     int fd;

@@ -29,6 +29,9 @@ MUST_CHECK bool address_listen(const char *text,
                                int *port,
                                struct status *status);
 
+/* Where a connected socket comes from: an address of IPv4, a network (/64) of IPv6. 0: none that one can tell from others. */
+uint64_t address_of_peer(int fd);
+
 /*
  * Somebody else's attempt to bind it has failed without a reason: sets UNAVAILABLE with what a bind
  * of our own says. Returns false.

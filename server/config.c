@@ -159,6 +159,16 @@ static const struct option options[] = {
      .help =
          "Requests to the cache over HTTP in progress; more wait for up to 15 s. There may be a "
          "quarter more connections."},
+    {.name = "http-address-connections",
+     .operand = "COUNT",
+     .type = OPTION_COUNT,
+     .offset = FIELD(http_address_connections),
+     .default_value = "auto",
+     .maximum = 10000,
+     .automatic = automatic_by_others,
+     .help =
+         "Of --http-connections from one address, of IPv6 from one network; more wait. Behind a "
+         "proxy as many as those. auto: half of them."},
     {.name = "http-idle",
      .operand = "TIME",
      .type = OPTION_DURATION,

@@ -41,6 +41,7 @@ struct config {
     struct config_list http_opaque; /* instances of which /ac/ takes any bytes; "*": all */
     struct config_list http_keys;   /* instances that are stores of keys and values */
     uint64_t http_connections;
+    uint64_t http_address_connections; /* 0: half of http_connections */
     int64_t http_idle_ns;
     char *durability;    /* "group": an answer of OK means on disk */
     uint64_t ack_copies; /* other nodes that must have it, too; 0: none */

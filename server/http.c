@@ -103,8 +103,8 @@ bool http_start(const struct http_config *config, struct http **http, struct sta
     const uint64_t connections =
         config->connections_max > 0 ? config->connections_max : CONNECTIONS_MAX;
     const int64_t idle_s = config->idle_ns > 0 ? config->idle_ns / NS_PER_S : IDLE_SECONDS_MAX;
-    if (!http_connections_new(connections, idle_s * NS_PER_S, clock_real(), config->metrics,
-                              &made->connections, status)) {
+    if (!http_connections_new(connections, config->address_connections_max, idle_s * NS_PER_S,
+                              clock_real(), config->metrics, &made->connections, status)) {
         close(listening);
         goto fail;
     }
@@ -157,7 +157,8 @@ static void connected(void *argument,
     const union MHD_ConnectionInfo *const info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (what == MHD_CONNECTION_NOTIFY_STARTED && info != NULL) {
-        *context = http_connection_open(http->connections, info->connect_fd);
+        *context = http_connection_open(http->connections, info->connect_fd,
+                                        address_of_peer(info->connect_fd));
     } else if (what == MHD_CONNECTION_NOTIFY_CLOSED && *context != NULL) {
         http_connection_close(*context);
         *context = NULL;
@@ -733,7 +734,8 @@ static enum MHD_Result enter(struct http_request *request)
             break;
         if (entrance == HTTP_NO_ROOM || http_is_stopping(request)) {
             status_fail(&why, STATUS_UNAVAILABLE,
-                        "too many requests are in progress here (http-connections); try again "
+                        "too many requests are in progress here (http-connections, or of one "
+                        "address http-address-connections); try again "
                         "later");
             fail_with(request, 0, &why);
             return fail_early(request);

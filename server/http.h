@@ -25,12 +25,13 @@ struct http_config {
     struct health *health; /* borrowed, as the others */
     struct metrics *metrics;
     struct rpc_metrics *rpc_metrics;
-    struct access *access;      /* NULL: everything is allowed */
-    struct limits *limits;      /* NULL: none */
-    struct tls *tls;            /* NULL: plaintext */
-    uint64_t connections_max;   /* requests at once; 0: 64 */
-    int64_t idle_ns;            /* 0: 15 s */
-    uint64_t spare_descriptors; /* when others have used up theirs */
+    struct access *access;            /* NULL: everything is allowed */
+    struct limits *limits;            /* NULL: none */
+    struct tls *tls;                  /* NULL: plaintext */
+    uint64_t connections_max;         /* requests at once; 0: 64 */
+    uint64_t address_connections_max; /* of those from one address; 0: half */
+    int64_t idle_ns;                  /* 0: 15 s */
+    uint64_t spare_descriptors;       /* when others have used up theirs */
 };
 
 /* UNAVAILABLE naming the address and why. */

@@ -8,16 +8,24 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-enum { SPARE_MIN = 64, HELD_LOOKED_AT_MAX = 256 };
+enum { SPARE_MIN = 64, HELD_LOOKED_AT_MAX = 256, ORIGIN_LISTS = 256 };
 static const int64_t step_pause_ns = 100 * NS_PER_MS;
 static const int64_t log_pause_ns = 10 * NS_PER_S;
 
 enum state { STATE_IDLE, STATE_WAITING, STATE_BUSY, STATE_SHUT, STATES };
 
+/* Where connections come from, as long as there are any. */
+struct origin {
+    uint64_t address;
+    uint64_t counts[STATES]; /* of its connections */
+    struct origin *next;
+};
+
 struct http_connection {
     /* Set when it is opened, never changed. */
     struct http_connections *all; /* borrowed */
     int fd;                       /* borrowed */
+    struct origin *origin;        /* borrowed from all; NULL: one without bounds */
 
     _Atomic bool held;
     _Atomic uint64_t moved_bytes;
@@ -42,12 +50,14 @@ struct connection_list {
 struct http_connections {
     /* Set by http_connections_new(), never changed. */
     uint64_t requests_max, spare;
+    uint64_t address_requests_max, address_waiting_max, address_connections_max;
     int64_t idle_ns;
     struct clock *clock;     /* borrowed */
     struct metrics *metrics; /* borrowed */
 
     struct lock lock;
     struct connection_list lists[STATES]; /* guarded by lock, as all below */
+    struct origin *origins[ORIGIN_LISTS]; /* owned */
     int64_t stepped_ns;
     int64_t logged_ns;
 };
@@ -65,11 +75,16 @@ static void shut_locked(struct http_connections *all,
 static void step_locked(struct http_connections *all, int64_t now_ns) REQUIRES(all->lock);
 static void make_room_locked(struct http_connections *all, const struct http_connection *but)
     REQUIRES(all->lock);
+static void keep_to_part_locked(struct http_connections *all, struct http_connection *made)
+    REQUIRES(all->lock);
+static bool may_turn_locked(const struct http_connections *all,
+                            const struct http_connection *connection) REQUIRES(all->lock);
 static void give_turns_locked(struct http_connections *all) REQUIRES(all->lock);
 static void send_away_locked(struct http_connections *all, struct http_connection *connection)
     REQUIRES(all->lock);
 
 bool http_connections_new(uint64_t requests_max,
+                          uint64_t address_requests_max,
                           int64_t idle_ns,
                           struct clock *clock,
                           struct metrics *metrics,
@@ -82,6 +97,12 @@ bool http_connections_new(uint64_t requests_max,
     lock_init(&made->lock, LOCK_RANK_SERVER);
     made->requests_max = requests_max;
     made->spare = requests_max / 4 > SPARE_MIN ? requests_max / 4 : SPARE_MIN;
+    made->address_requests_max = requests_max / 2;
+    if (address_requests_max > 0)
+        made->address_requests_max =
+            address_requests_max < requests_max ? address_requests_max : requests_max;
+    made->address_waiting_max = made->spare * made->address_requests_max / requests_max;
+    made->address_connections_max = made->address_requests_max + made->address_waiting_max;
     made->idle_ns = idle_ns;
     made->clock = clock;
     made->metrics = metrics;
@@ -95,6 +116,8 @@ void http_connections_free(struct http_connections *all)
         return;
     for (int i = 0; i < STATES; i++)
         ASSERT(all->lists[i].first == NULL);
+    for (int i = 0; i < ORIGIN_LISTS; i++)
+        ASSERT(all->origins[i] == NULL);
     lock_destroy(&all->lock);
     free(all);
 }
@@ -137,7 +160,10 @@ static void step_locked(struct http_connections *all, int64_t now_ns)
         const bool slow = window_ns >= HTTP_PATIENCE_NS &&
                           moved_bytes - at->window_bytes <
                               (uint64_t)(window_ns / NS_PER_MS) * HTTP_SLOW_BYTES_PER_S / 1000;
-        if (wanted > 0 && slow && !atomic_load(&at->held)) {
+        /* An address that waits for its own part is no reason to close what others have. */
+        const bool in_the_way = all->lists[STATE_BUSY].count >= all->requests_max ||
+                                (at->origin != NULL && at->origin->counts[STATE_WAITING] > 0);
+        if (wanted > 0 && slow && in_the_way && !atomic_load(&at->held)) {
             shut_locked(all, at, METRIC_HTTP_CLOSED_SLOW, "slow");
             wanted--;
         } else if (window_ns >= 2 * HTTP_PATIENCE_NS || atomic_load(&at->held)) {
@@ -174,6 +200,8 @@ static void add_locked(struct http_connections *all,
         list->first = connection;
     list->last = connection;
     list->count++;
+    if (connection->origin != NULL)
+        connection->origin->counts[to]++;
 }
 
 static void remove_locked(struct http_connections *all, struct http_connection *connection)
@@ -188,6 +216,8 @@ static void remove_locked(struct http_connections *all, struct http_connection *
     else
         list->last = connection->previous;
     list->count--;
+    if (connection->origin != NULL)
+        connection->origin->counts[connection->state]--;
 }
 
 static void move_locked(struct http_connections *all,
@@ -220,7 +250,49 @@ static void shut_locked(struct http_connections *all,
 
 /* ---- connections */
 
-struct http_connection *http_connection_open(struct http_connections *all, int fd)
+static struct origin **origin_locked(struct http_connections *all, uint64_t address)
+    REQUIRES(all->lock);
+static struct origin **origin_locked(struct http_connections *all, uint64_t address)
+{
+    struct origin **at =
+        &all->origins[(address ^ address >> 8 ^ address >> 24 ^ address >> 48) % ORIGIN_LISTS];
+    while (*at != NULL && (*at)->address != address)
+        at = &(*at)->next;
+    return at;
+}
+
+/* False without memory. */
+static bool find_origin_locked(struct http_connections *all,
+                               uint64_t address,
+                               struct origin **origin) REQUIRES(all->lock);
+static bool find_origin_locked(struct http_connections *all,
+                               uint64_t address,
+                               struct origin **origin)
+{
+    struct origin **const at = origin_locked(all, address);
+    if (*at == NULL) {
+        *at = calloc(1, sizeof(**at));
+        if (*at != NULL)
+            (*at)->address = address;
+    }
+    *origin = *at;
+    return *at != NULL;
+}
+
+static void forget_origin_locked(struct http_connections *all, struct origin *origin)
+    REQUIRES(all->lock);
+static void forget_origin_locked(struct http_connections *all, struct origin *origin)
+{
+    if (origin == NULL)
+        return;
+    for (int i = 0; i < STATES; i++)
+        if (origin->counts[i] > 0)
+            return;
+    *origin_locked(all, origin->address) = origin->next;
+    free(origin);
+}
+
+struct http_connection *http_connection_open(struct http_connections *all, int fd, uint64_t address)
 {
     struct http_connection *const made = calloc(1, sizeof(*made));
     if (made == NULL)
@@ -228,11 +300,32 @@ struct http_connection *http_connection_open(struct http_connections *all, int f
     made->all = all;
     made->fd = fd;
     lock_acquire(&all->lock);
-    add_locked(all, made, STATE_IDLE);
-    make_room_locked(all, made);
-    step_locked(all, made->since_ns);
+    const bool ok = address == 0 || find_origin_locked(all, address, &made->origin);
+    if (ok) {
+        add_locked(all, made, STATE_IDLE);
+        keep_to_part_locked(all, made);
+        make_room_locked(all, made);
+        step_locked(all, made->since_ns);
+    }
     lock_release(&all->lock);
-    return made;
+    if (ok)
+        return made;
+    free(made);
+    return NULL;
+}
+
+/* Whoever has its part closes its own: the one idle for longest, else the new one. */
+static void keep_to_part_locked(struct http_connections *all, struct http_connection *made)
+{
+    const struct origin *const origin = made->origin;
+    if (origin == NULL ||
+        origin->counts[STATE_IDLE] + origin->counts[STATE_WAITING] + origin->counts[STATE_BUSY] <=
+            all->address_connections_max)
+        return;
+    struct http_connection *at = all->lists[STATE_IDLE].first;
+    while (at != made && (at->origin != origin || atomic_load(&at->held)))
+        at = at->next;
+    shut_locked(all, at, METRIC_HTTP_CLOSED_ADDRESS, "address");
 }
 
 /* Whoever is idle gives way; if nobody is, whoever waits for longest is told to come again. */
@@ -258,6 +351,7 @@ void http_connection_close(struct http_connection *connection)
     struct http_connections *const all = connection->all;
     lock_acquire(&all->lock);
     remove_locked(all, connection);
+    forget_origin_locked(all, connection->origin);
     give_turns_locked(all);
     lock_release(&all->lock);
     free(connection);
@@ -273,15 +367,18 @@ enum http_entrance http_connection_enter(struct http_connection *connection,
     enum http_entrance entrance = HTTP_NO_ROOM;
     lock_acquire(&all->lock);
     const bool first = connection->state == STATE_IDLE && !connection->waited_in_vain;
-    if (first && all->lists[STATE_WAITING].count < all->spare) {
+    const bool has_part = connection->origin != NULL &&
+                          connection->origin->counts[STATE_WAITING] >= all->address_waiting_max &&
+                          !may_turn_locked(all, connection);
+    if (first && all->lists[STATE_WAITING].count < all->spare && !has_part) {
         connection->wake = wake;
         connection->argument = argument;
         move_locked(all, connection, STATE_WAITING);
-        const bool turn = all->lists[STATE_WAITING].first == connection &&
-                          all->lists[STATE_BUSY].count < all->requests_max;
-        if (turn) {
-            connection->wake = NULL; /* who asks need not be woken */
+        if (may_turn_locked(all, connection)) { /* then none of those who wait may */
+            connection->wake = NULL;            /* who asks need not be woken */
             give_turns_locked(all);
+        } else if (all->lists[STATE_BUSY].count < all->requests_max) {
+            metrics_add(all->metrics, METRIC_HTTP_ADDRESS_WAITS, 1);
         }
         step_locked(all, connection->since_ns);
     } else if (first) {
@@ -295,11 +392,22 @@ enum http_entrance http_connection_enter(struct http_connection *connection,
     return entrance;
 }
 
+static bool may_turn_locked(const struct http_connections *all,
+                            const struct http_connection *connection)
+{
+    return all->lists[STATE_BUSY].count < all->requests_max &&
+           (connection->origin == NULL ||
+            connection->origin->counts[STATE_BUSY] < all->address_requests_max);
+}
+
 static void give_turns_locked(struct http_connections *all)
 {
-    while (all->lists[STATE_WAITING].first != NULL &&
-           all->lists[STATE_BUSY].count < all->requests_max) {
-        struct http_connection *const connection = all->lists[STATE_WAITING].first;
+    struct http_connection *next;
+    for (struct http_connection *connection = all->lists[STATE_WAITING].first; connection != NULL;
+         connection = next) {
+        next = connection->next;
+        if (!may_turn_locked(all, connection))
+            continue;
         move_locked(all, connection, STATE_BUSY);
         connection->window_ns = connection->since_ns;
         connection->window_bytes = atomic_load(&connection->moved_bytes);

@@ -6,6 +6,7 @@
  *   - there may be a quarter more connections than requests, so that pages such as /healthz are answered whatever happens in the cache;
  *   - when there are more than that, the one that has been idle for longest is closed;
  *   - when requests have to wait for others, those that have moved less than HTTP_SLOW_BYTES_PER_S for HTTP_PATIENCE_NS are closed;
+ *   - one address has its part of the requests, of those that wait, and of the connections; its own wait, or give way, when it wants more;
  *   - who has not sent a whole head of a request within the idle time is closed, however it trickles.
  *
  *            open()             enter()                       a request is over
@@ -33,8 +34,12 @@
 struct http_connections;
 struct http_connection;
 
-/* requests_max: of the cache, at once. idle_ns: how long a connection may be without a request. */
+/*
+ * requests_max: of the cache, at once. address_requests_max: of those from one address; 0: half. Of the connections, and of the
+ * requests that wait, an address has the same part. idle_ns: how long a connection may be without a request.
+ */
 MUST_CHECK bool http_connections_new(uint64_t requests_max,
+                                     uint64_t address_requests_max,
                                      int64_t idle_ns,
                                      struct clock *clock,
                                      struct metrics *metrics,
@@ -46,8 +51,13 @@ uint64_t http_connections_max(const struct http_connections *all);
 /* From time to time, by any thread. */
 void http_connections_step(struct http_connections *all);
 
-/* fd: borrowed until http_connection_close(), which comes before it is closed. NULL without memory. */
-struct http_connection *http_connection_open(struct http_connections *all, int fd);
+/*
+ * fd: borrowed until http_connection_close(), which comes before it is closed. address: of address_of_peer(); 0: it has no bound.
+ * NULL without memory.
+ */
+struct http_connection *http_connection_open(struct http_connections *all,
+                                             int fd,
+                                             uint64_t address);
 void http_connection_close(struct http_connection *connection);
 
 /*

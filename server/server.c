@@ -249,6 +249,7 @@ static bool open_parts(struct server *server, struct status *status)
                                      .limits = server->limits,
                                      .tls = server->tls,
                                      .connections_max = config->http_connections,
+                                     .address_connections_max = config->http_address_connections,
                                      .idle_ns = config->http_idle_ns,
                                      .spare_descriptors = kept / 4};
     if (config->http_listen[0] != '\0' && !http_start(&http, &private->http, status))

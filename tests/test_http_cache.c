@@ -7,7 +7,9 @@
  *
  * Method: the whole server in this process, asked on bare sockets and over gRPC.
  */
+#include <arpa/inet.h>
 #include <dirent.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -816,6 +818,53 @@ START_TEST(connection_on_which_nothing_moves_is_closed)
 }
 END_TEST
 
+static void setup_small(void)
+{
+    setup_with((char[]){"--http-connections"}, (char[]){"16"});
+}
+
+static int connect_from(const char *address)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)server_http_port(server))};
+    ck_assert_int_eq(inet_pton(AF_INET, address, &from.sin_addr), 1);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)(void *)&from, sizeof(from)), 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)(void *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+/* An upload that is never finished; each of them took one of the requests that there may be. */
+START_TEST(uploads_of_one_address_that_stand_still_hold_off_nobody_else)
+{
+    enum { OPEN = 100, PART = 8 };
+    static int fds[OPEN];
+    struct http_answer own = {0};
+    for (int i = 0; i < OPEN; i++) {
+        fds[i] = connect_from("127.0.0.3");
+        http_send_text(fds[i], "PUT /kv/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nab");
+    }
+    /* Its own wait: then it has all that it gets. */
+    while (metrics_get(server->metrics, METRIC_HTTP_ADDRESS_WAITS) < PART)
+        clock_pause(NS_PER_MS);
+    for (int i = 0; i < 2 * PART; i++) {
+        const int fd = connect_from("127.0.0.2");
+        http_send_text(fd, "GET /kv/none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        http_receive(fd, false, &own);
+        ck_assert_int_eq(own.code, 404);
+        http_answer_free(&own);
+        close(fd);
+    }
+    ck_assert_int_gt(metrics_get(server->metrics, METRIC_HTTP_CLOSED_ADDRESS), 0);
+    ck_assert_int_eq(metrics_get(server->metrics, METRIC_HTTP_CLOSED_ROOM), 0);
+    for (int i = 0; i < OPEN; i++)
+        close(fds[i]);
+    wait_until_idle();
+}
+END_TEST
+
 int main(void)
 {
     Suite *const suite = suite_create("http_cache");
@@ -844,5 +893,9 @@ int main(void)
     tcase_add_checked_fixture(impatient, setup_impatient, teardown);
     tcase_add_test(impatient, connection_on_which_nothing_moves_is_closed);
     suite_add_tcase(suite, impatient);
+    TCase *const small = tcase_create("small");
+    tcase_add_checked_fixture(small, setup_small, teardown);
+    tcase_add_test(small, uploads_of_one_address_that_stand_still_hold_off_nobody_else);
+    suite_add_tcase(suite, small);
     return test_run(suite);
 }

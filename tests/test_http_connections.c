@@ -22,6 +22,7 @@ struct visitor {
     int ends[2];
     struct http_connection *connection;
     int woken;
+    uint64_t address; /* 0: one without bounds */
 };
 static struct visitor visitors[ALL + 2];
 
@@ -30,7 +31,8 @@ static void set_up(void)
     metrics = (struct metrics){0};
     clock_sim_init(&sim, 1800000000 * NS_PER_S);
     clock_sim_advance(&sim, NS_PER_S);
-    ck_assert(http_connections_new(REQUESTS, IDLE_NS, &sim.clock, &metrics, &connections, &status));
+    ck_assert(
+        http_connections_new(REQUESTS, 0, IDLE_NS, &sim.clock, &metrics, &connections, &status));
     ck_assert_uint_eq(http_connections_max(connections), ALL);
 }
 
@@ -53,7 +55,7 @@ static void tear_down(void)
 static void come(struct visitor *visitor)
 {
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, visitor->ends), 0);
-    visitor->connection = http_connection_open(connections, visitor->ends[0]);
+    visitor->connection = http_connection_open(connections, visitor->ends[0], visitor->address);
     ck_assert_ptr_nonnull(visitor->connection);
 }
 
@@ -207,6 +209,76 @@ START_TEST(who_waits_for_longest_is_sent_away_when_nobody_is_idle_and_another_co
 }
 END_TEST
 
+/* One address that kept as many requests going as there may be held off everybody else, and who waited for itself did, too. */
+START_TEST(one_address_that_takes_all_it_can_get_leaves_the_others_their_part)
+{
+    enum { PART = REQUESTS / 2, WAITING = SPARE / 2, MORE = 3 };
+    for (int i = 0; i < PART + WAITING + MORE; i++) {
+        visitors[i].address = 1;
+        come(&visitors[i]);
+        const enum http_entrance entrance = enter(&visitors[i]);
+        ck_assert_int_eq(entrance, i < PART             ? HTTP_ENTERED
+                                   : i < PART + WAITING ? HTTP_WAIT_FOR_TURN
+                                                        : HTTP_NO_ROOM);
+        ck_assert_int_eq(is_shut(&visitors[i]), i >= PART + WAITING);
+    }
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_HTTP_CLOSED_ADDRESS), MORE);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_HTTP_ADDRESS_WAITS), WAITING);
+    for (int i = ALL - PART; i < ALL; i++) {
+        visitors[i].address = 2;
+        come(&visitors[i]);
+        ck_assert_int_eq(enter(&visitors[i]), HTTP_ENTERED);
+    }
+    /* Whoever of the first address is done makes room for its own alone. */
+    leave(&visitors[0]);
+    ck_assert_int_eq(visitors[PART].woken, 1);
+    ck_assert_int_eq(enter(&visitors[PART]), HTTP_ENTERED);
+    leave(&visitors[ALL - 1]);
+    ck_assert_int_eq(visitors[PART + 1].woken, 0);
+    visitors[ALL].address = 3;
+    come(&visitors[ALL]);
+    ck_assert_int_eq(enter(&visitors[ALL]), HTTP_ENTERED);
+    http_connection_leave(visitors[ALL].connection);
+    ck_assert_int_eq(enter(&visitors[ALL]), HTTP_ENTERED);
+}
+END_TEST
+
+START_TEST(an_address_with_its_part_of_the_connections_gives_way_to_itself)
+{
+    enum { PART = REQUESTS / 2 + SPARE / 2 };
+    for (int i = 0; i < ALL; i++)
+        visitors[i].address = i < PART ? 1 : 2;
+    visitors[ALL].address = 1;
+    come_all(PART + 1);
+    http_connection_hold(visitors[0].connection, true); /* waits for us */
+    come(&visitors[ALL]);
+    ck_assert(!is_shut(&visitors[0]));
+    ck_assert(is_shut(&visitors[1]));
+    ck_assert(!is_shut(&visitors[PART]));
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_HTTP_CLOSED_ADDRESS), 1);
+    ck_assert_int_eq(metrics_get(&metrics, METRIC_HTTP_CLOSED_ROOM), 0);
+}
+END_TEST
+
+START_TEST(who_waits_for_its_own_address_closes_no_slow_request_of_another)
+{
+    come_all(0);
+    for (int i = 0; i < 4; i++) {
+        visitors[i].address = i < 3 ? 1 : 2;
+        come(&visitors[i]);
+        ck_assert_int_eq(enter(&visitors[i]), i == 2 ? HTTP_WAIT_FOR_TURN : HTTP_ENTERED);
+    }
+    http_connection_moved(visitors[0].connection, 10 * MIB);
+    clock_sim_advance(&sim, HTTP_PATIENCE_NS + NS_PER_S);
+    http_connections_step(connections);
+    ck_assert(!is_shut(&visitors[0]));
+    ck_assert(is_shut(&visitors[1]));
+    ck_assert(!is_shut(&visitors[3]));
+    ck_assert_int_eq(visitors[2].woken, 1);
+    ck_assert_int_eq(enter(&visitors[2]), HTTP_ENTERED);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("http_connections");
@@ -219,6 +291,9 @@ int main(void)
     tcase_add_test(tests, who_waits_too_long_is_sent_away_and_may_ask_again);
     tcase_add_test(tests, who_trickles_gives_way_when_others_wait_and_only_then);
     tcase_add_test(tests, who_waits_for_longest_is_sent_away_when_nobody_is_idle_and_another_comes);
+    tcase_add_test(tests, one_address_that_takes_all_it_can_get_leaves_the_others_their_part);
+    tcase_add_test(tests, an_address_with_its_part_of_the_connections_gives_way_to_itself);
+    tcase_add_test(tests, who_waits_for_its_own_address_closes_no_slow_request_of_another);
     suite_add_tcase(suite, tests);
     return test_run(suite);
 }

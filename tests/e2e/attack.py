@@ -329,8 +329,11 @@ def trickling_puts(target):
     sockets = []
     for _ in range(700):
         one = socket.create_connection(target.http, 5, ("127.0.0.2", 0))
-        one.send(b"PUT /cas/%s HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" % random_hash().encode())
         sockets.append(one)
+        try:
+            one.send(b"PUT /cas/%s HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" % random_hash().encode())
+        except OSError:
+            pass  # This address has its part already.
         target.check()
     for _ in range(100):
         gone = 0
