@@ -260,12 +260,12 @@ benches: $(BENCHES)
 unit-%: $(BUILD)/tests/test_%
 	@tests/run -v $(VARIANT) test_$*
 
-# ---- fuzzing: clang's libFuzzer over base, proto and what of server/ reads files and compressed uploads, with those helpers of tests
-# that they share
+# ---- fuzzing: clang's libFuzzer over base, proto and what of server/ reads files, compressed uploads and what is stored, with those
+# helpers of tests that they share
 FUZZ_SECONDS ?= $(or $(SECONDS),60)
 FUZZ_FLAGS := $(COMMON) -O1 -DFAILPOINTS -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZED := $(foreach folder,base proto,$(call folder_sources,$(folder))) \
-  $(addprefix server/,access_keys.c access_passwords.c access_rules.c roles.c zstd_stream.c) \
+  $(addprefix server/,access_keys.c access_passwords.c access_rules.c page_content.c roles.c zstd_stream.c) client/json.c \
   tests/support/flat_walk.c tests/support/hot_messages_oracle.c tests/support/parts.c
 FUZZED_O := $(FUZZED:%.c=build/fuzz/objects/%.o) $(GEN_C:$(GEN)/%.c=build/fuzz/objects/gen/%.o)
 

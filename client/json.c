@@ -36,7 +36,7 @@ static void descend(struct json *json, const char *key, char bracket)
     put_key(json, key);
     fputc(bracket, json->to);
     json->depth++;
-    ASSERT(json->depth < JSON_DEPTH_MAX);
+    ASSERT(json->depth < JSON_LEVELS_MAX);
     json->has_members[json->depth] = false;
 }
 

@@ -12,12 +12,12 @@
 
 #include "base/digest.h"
 
-enum { JSON_DEPTH_MAX = 8 };
+enum { JSON_LEVELS_MAX = 8 };
 
 struct json {
     FILE *to; /* borrowed */
     unsigned depth;
-    bool has_members[JSON_DEPTH_MAX];
+    bool has_members[JSON_LEVELS_MAX];
 };
 
 void json_init(struct json *json, FILE *to);
