@@ -44,6 +44,9 @@
 /* Metadata of one call: RequestMetadata of merged actions is up to 8 KiB. */
 #define LIMIT_METADATA_BYTES (64 * KIB)
 
+/* Keys of what was evicted, for whoever asks why it is gone: 8 bytes each, of 1 GiB of the smallest blobs or 1 TiB of large ones. */
+#define LIMIT_EVICTED_REMEMBERED (1 << 20)
+
 #define LIMIT_INSTANCE_NAME_BYTES 256
 #define LIMIT_RESOURCE_NAME_BYTES 4096
 /* An ActionResult as stored; 5,000 outputs are 600 KiB. Kept below a response message. */

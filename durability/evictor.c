@@ -446,7 +446,9 @@ static void forget_resident(struct evictor *evictor,
                             struct mover *mover,
                             const struct resident *resident)
 {
-    struct metrics *metrics = evictor->config.store->metrics;
+    struct store *const store = evictor->config.store;
+    struct metrics *metrics = store->metrics;
+    evicted_note(store->evicted, resident->key, clock_wall_ns(store->clock));
     metrics_add(metrics, METRIC_BLOBS_EVICTED, 1);
     metrics_add(metrics, METRIC_EVICTION_FORGOTTEN_BYTES, (int64_t)resident->candidate.bytes);
     if (resident->use.place.segment != victim->segment->number) {

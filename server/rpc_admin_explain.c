@@ -80,6 +80,18 @@ static bool add_result(struct call *call,
                        bool *added,
                        struct status *status);
 static const struct history_event *last_word(const struct state *state, bool result);
+/* Eviction leaves nothing in the log; *when_ns is what is remembered. */
+static bool was_evicted(struct call *call, const struct state *state, bool result, int64_t *when_ns)
+{
+    const struct store *const store = call_server(call)->store;
+    if (!result && state->any_size)
+        return false; /* its size is part of what it is remembered by */
+    const struct blob_key key =
+        result ? blob_table_action_key(store->table, &state->digest, state->instance)
+               : blob_table_blob_key(store->table, &state->digest);
+    return evicted_find(store->evicted, key, when_ns);
+}
+
 static void say_absent(struct call *call,
                        const struct state *state,
                        bool result,
@@ -455,6 +467,7 @@ static void say_absent(struct call *call,
     const char *const what = result ? "there is no result of it" : "it is not here";
     char when[TIME_TEXT_BYTES];
     const char *by = NULL;
+    int64_t evicted_ns = 0;
     if (event != NULL && event->kind != RECORD_FORGET) {
         *verdict = VERDICT(NOT_KNOWN);
         *meaning = say(call, "%s any more: it was stored %s or later, and is being forgotten", what,
@@ -485,6 +498,12 @@ static void say_absent(struct call *call,
                     what, when);
             break;
         }
+    } else if (was_evicted(call, state, result, &evicted_ns)) {
+        *verdict = VERDICT(EVICTED);
+        *meaning = say(call,
+                       "%s any more: it was evicted %s, when room was needed and nobody had used "
+                       "it for long; a larger --capacity keeps more",
+                       what, time_text(evicted_ns, when));
     } else if (!state->history.is_whole) {
         *verdict = VERDICT(NOT_KNOWN);
         *meaning = say(call,
@@ -497,15 +516,21 @@ static void say_absent(struct call *call,
                        result ? "there never was a result of it" : "it was never here");
     } else {
         *verdict = VERDICT(NOT_KNOWN);
-        /* Segments are evicted whole, and nothing is noted of what was in them. */
+        const struct evicted *const evicted = call_server(call)->store->evicted;
+        const bool sizeless = !result && state->any_size;
+        char since[TIME_TEXT_BYTES];
         const enum lane lane = !result && state->digest.size_bytes > (int64_t)LIMIT_SMALL_BLOB_BYTES
                                    ? LANE_LARGE
                                    : LANE_SMALL;
         *meaning =
             say(call,
                 "%s: it was never stored here, or it was evicted, as all was that was stored "
-                "before the oldest that is here, %s, and that nobody used",
-                what, time_text(log_since(call_server(call)->store, lane), when));
+                "before the oldest that is here, %s, and that nobody used%s%s",
+                what, time_text(log_since(call_server(call)->store, lane), when),
+                sizeless                    ? "; with its size one could say more"
+                : evicted_is_whole(evicted) ? "; not since this process started, "
+                                            : "; it is none of the last that were evicted since ",
+                sizeless ? "" : time_text(evicted_since_ns(evicted), since));
     }
 }
 

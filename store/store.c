@@ -58,6 +58,7 @@ bool store_open(const struct store_config *config, struct store **store, struct 
         ok = status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for a store");
     ok = ok && segment_set_new(&opened->segments, status) &&
          blob_table_new(&opened->table, status) &&
+         evicted_new(clock_wall_ns(config->clock), &opened->evicted, status) &&
          (opened->access == STORE_READ_ONLY ? look_into_directory(opened, status)
                                             : prepare_directory(opened, status)) &&
          set_sizes(opened, config, status) && open_segments(opened, status);
@@ -129,6 +130,7 @@ void store_close(struct store *store)
     for (size_t lane = 0; lane < LANE_COUNT; lane++)
         segment_log_free(store->logs[lane]);
     blob_table_free(store->table);
+    evicted_free(store->evicted);
     segment_set_free(store->segments);
     cold_index_destroy(&store->cold);
     free(store->forgets_seen);

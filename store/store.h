@@ -13,6 +13,7 @@
 #include "base/metrics.h"
 #include "store/blob_table.h"
 #include "store/cold_index.h"
+#include "store/evicted.h"
 #include "store/format_file.h"
 #include "store/segment_log.h"
 
@@ -51,6 +52,7 @@ struct store {
     uint64_t *unusable;
     size_t unusable_count;
     struct blob_table *table;
+    struct evicted *evicted;
     struct cold_index cold;               /* asked while table is being loaded */
     struct segment_log *logs[LANE_COUNT]; /* NULL until recovery has opened them */
     /* Segments whose entries count as used after a start, a bit a number; owned; read at the end of the load. */

@@ -688,7 +688,7 @@ START_TEST(explain_bears_a_reason_that_it_does_not_know)
 }
 END_TEST
 
-START_TEST(explain_does_not_tell_what_was_evicted_from_what_never_came)
+START_TEST(explain_tells_what_was_evicted_from_what_never_came_until_a_restart)
 {
     enum { BLOBS_MAX = 600 };
     static uint64_t data[MIB / sizeof(uint64_t)];
@@ -702,9 +702,19 @@ START_TEST(explain_does_not_tell_what_was_evicted_from_what_never_came)
             data[i] = prng_next(&prng);
         put(bytes_of((const uint8_t *)data, sizeof(data)));
     }
-    assert_blob(&old, VERDICT(NOT_KNOWN), "it was evicted");
+    WAIT_UNTIL(verdict_of(&old) == VERDICT(EVICTED));
+    assert_blob(&old, VERDICT(EVICTED), "it was evicted at 20");
     const struct digest nothing = digest_of_nothing(1);
     assert_blob(&nothing, VERDICT(NOT_KNOWN), "never stored here");
+    assert_blob(&nothing, VERDICT(NOT_KNOWN), "not since this process started, at 20");
+    explain_response *const response = explain("", &old, -1);
+    ck_assert_int_eq((int)response->blob->verdict, VERDICT(NOT_KNOWN));
+    ck_assert_ptr_nonnull(strstr(response->blob->meaning, "with its size"));
+    release(response);
+    restart();
+    assert_blob(&old, VERDICT(NOT_KNOWN), "or it was evicted");
+    put_text("the oldest");
+    assert_blob(&old, VERDICT(PRESENT), "");
 }
 END_TEST
 
@@ -946,7 +956,7 @@ int main(void)
     tcase_add_test(tests, requests_that_mean_nothing_are_refused);
     tcase_add_test(tests, explain_says_why_a_blob_is_not_here);
     tcase_add_test(tests, explain_bears_a_reason_that_it_does_not_know);
-    tcase_add_test(tests, explain_does_not_tell_what_was_evicted_from_what_never_came);
+    tcase_add_test(tests, explain_tells_what_was_evicted_from_what_never_came_until_a_restart);
     tcase_add_test(tests, explain_finds_damage_and_changes_nothing);
     tcase_add_test(tests, explain_says_why_there_is_no_result);
     tcase_add_test(tests, explain_of_what_was_stored_again_and_again_tells_the_newest);
