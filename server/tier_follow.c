@@ -218,7 +218,6 @@ static enum taken take_index(struct tier_follow *follow,
                              uint64_t drops,
                              struct status *status)
 {
-    struct tier_known *const known = follow->config.known;
     char key[BUCKET_KEY_BYTES_MAX];
     struct bucket_object object;
     struct pack_index index;
@@ -245,8 +244,7 @@ static enum taken take_index(struct tier_follow *follow,
     }
     if (index.kind == PACK_INDEX_OF_DELETIONS)
         apply_deletions(follow, &index);
-    else if (tier_known_is_young(known, pack_number_seconds(index.pack)) &&
-             !apply(follow, &index, drops))
+    else if (!apply(follow, &index, drops))
         return TAKEN_AGAIN;
     metrics_add(follow->config.metrics, METRIC_TIER_INDEXES, 1);
     return TAKEN;
@@ -270,10 +268,11 @@ static bool apply(struct tier_follow *follow, const struct pack_index *index, ui
     size_t count = 0;
     for (size_t i = 0; i < index->count; i++) {
         const struct pack_row row = pack_index_row(index, i);
-        rows[count++] = (struct bucket_row){.digest = row.digest,
-                                            .pack = index->pack,
-                                            .offset = row.offset,
-                                            .since_s = pack_number_seconds(index->pack)};
+        if (!tier_known_was_deleted(follow->config.known, &row.digest, index->pack))
+            rows[count++] = (struct bucket_row){.digest = row.digest,
+                                                .pack = index->pack,
+                                                .offset = row.offset,
+                                                .since_s = pack_number_seconds(index->pack)};
         if (count < ROWS_AT_A_TIME && i + 1 < index->count)
             continue;
         if (!tier_known_add_many_unless(follow->config.known, rows, count, drops))
@@ -319,7 +318,7 @@ static void see(struct tier_follow *follow, uint64_t number)
         seeing->all[seeing->count++] = number;
 }
 
-/* The first time all that are young; then the window. A node whose clock is ahead does not hide the others. */
+/* The first time all that may be there; then the window. A node whose clock is ahead does not hide the others. */
 static uint64_t begin_number(const struct tier_follow *follow)
 {
     const int64_t oldest_s = tier_known_oldest_s(follow->config.known);

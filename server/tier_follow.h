@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the index objects of packs (tier/pack.h) that this and other nodes leave in the bucket, so that it is known which blobs lie in
- * which pack: all that are young enough after the first start, from then on those that are new, looked for every few seconds (a request
+ * which pack: all that the bucket may have after the first start, from then on those that are new, looked for every few seconds (a request
  * for a thousand, and one for each that is new). How far it has come is kept with what is known.
  *
  * A thread of its own. It looks WINDOW further back than it has come, since numbers are of other nodes' clocks, and objects may become

@@ -11,6 +11,9 @@
 /* A blob has a choice of so many places, so that few are lost before all are full. */
 enum { WAYS = 4, SECONDS_OF_HOUR = 3600 };
 
+/* The offset in a row that says up to which pack the blob was deleted, and not where it is. */
+#define OFFSET_OF_DELETED UINT32_MAX
+
 /* Kept with the rows once what is in packs was read to its end. */
 static const char note_whole[] = "packs-whole";
 
@@ -53,6 +56,14 @@ static bool add_unless_locked(struct tier_known *known,
                               const struct bucket_row *rows,
                               size_t count,
                               uint64_t drops) REQUIRES(known->writing);
+static void drop(struct tier_known *known,
+                 const struct digest *digests,
+                 size_t count,
+                 uint64_t before);
+static bool drop_row(struct tier_known *known,
+                     const struct digest *digest,
+                     uint64_t before,
+                     struct status *status) REQUIRES(known->writing);
 static int64_t since_or_now(const struct tier_known *known, int64_t since_s);
 static void add_locked(struct tier_known *known, const struct digest *digest, int64_t since_s)
     REQUIRES(known->lock);
@@ -112,7 +123,7 @@ bool tier_known_new(const struct tier_known_config *config,
     lock_init(&made->writing, LOCK_RANK_TIER_INDEX);
     lock_init(&made->lock, LOCK_RANK_TIER);
     const struct bucket_index_config index = {
-        .path = config->path, .place = config->place, .keep_s = config->young_s};
+        .path = config->path, .place = config->place, .keep_s = 2 * config->young_s};
     if (config->path != NULL && !bucket_index_open(&index, &made->index, status)) {
         tier_known_free(made);
         return false;
@@ -271,15 +282,23 @@ bool tier_known_where(struct tier_known *known, const struct digest *digest, str
 {
     struct status ignored = {0};
     if (known->index != NULL && bucket_index_get(known->index, digest, row, &ignored) &&
-        row->digest.size_bytes == digest->size_bytes)
+        row->digest.size_bytes == digest->size_bytes && row->offset != OFFSET_OF_DELETED)
         return true;
     *row = (struct bucket_row){.digest = *digest};
     return false;
 }
 
+bool tier_known_was_deleted(struct tier_known *known, const struct digest *digest, uint64_t pack)
+{
+    struct bucket_row row;
+    struct status ignored = {0};
+    return known->index != NULL && bucket_index_get(known->index, digest, &row, &ignored) &&
+           row.offset == OFFSET_OF_DELETED && pack < row.pack;
+}
+
 void tier_known_drop(struct tier_known *known, const struct digest *digest)
 {
-    tier_known_drop_before(known, digest, 1, UINT64_MAX);
+    drop(known, digest, 1, 0);
 }
 
 void tier_known_drop_before(struct tier_known *known,
@@ -287,16 +306,29 @@ void tier_known_drop_before(struct tier_known *known,
                             size_t count,
                             uint64_t number)
 {
+    drop(known, digests, count, number);
+}
+
+/* before: 0: wherever they are, and nothing of it is kept. */
+static void drop(struct tier_known *known,
+                 const struct digest *digests,
+                 size_t count,
+                 uint64_t before)
+{
     struct status status = {0};
     bool ok = true;
     lock_acquire(&known->writing);
     for (size_t i = 0; i < count; i++) {
         struct bucket_row row;
-        if (tier_known_where(known, &digests[i], &row) && row.pack >= number)
-            continue; /* it is in a later one */
+        struct status ignored = {0};
+        const bool has =
+            known->index != NULL && bucket_index_get(known->index, &digests[i], &row, &ignored);
+        if (has && before != 0 && row.pack >= before)
+            continue; /* it is in a later one, or was deleted later */
+        const bool deleted = has && before == 0 && row.offset == OFFSET_OF_DELETED;
         /* Whoever finds it in the index now sees below that it was dropped since, and does not note it again. */
-        if (known->index != NULL)
-            ok = bucket_index_drop(known->index, &digests[i], &status) && ok;
+        if (known->index != NULL && !deleted)
+            ok = drop_row(known, &digests[i], before, &status) && ok;
         lock_acquire(&known->lock);
         struct slot *const slot = slot_of_locked(known, &digests[i]);
         if (slot != NULL)
@@ -312,6 +344,19 @@ void tier_known_drop_before(struct tier_known *known,
         note_failure_locked(known, false, &status);
         lock_release(&known->writing);
     }
+}
+
+static bool drop_row(struct tier_known *known,
+                     const struct digest *digest,
+                     uint64_t before,
+                     struct status *status)
+{
+    const struct bucket_row deleted = {.digest = *digest,
+                                       .pack = before,
+                                       .offset = OFFSET_OF_DELETED,
+                                       .since_s = since_or_now(known, 0)};
+    return before != 0 ? bucket_index_put(known->index, &deleted, 1, status)
+                       : bucket_index_drop(known->index, digest, status);
 }
 
 /* What the index was not told of is asked of the bucket again after the next start. */
@@ -379,7 +424,7 @@ int64_t tier_known_refresh_after_s(const struct tier_known *known)
 
 int64_t tier_known_oldest_s(const struct tier_known *known)
 {
-    return known->young_s != 0 ? clock_wall_ns(known->clock) / NS_PER_S - known->young_s : 0;
+    return known->young_s != 0 ? clock_wall_ns(known->clock) / NS_PER_S - 2 * known->young_s : 0;
 }
 
 bool tier_known_is_young(const struct tier_known *known, int64_t since_s)

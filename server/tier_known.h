@@ -17,7 +17,8 @@ enum { TIER_KNOWN_MAX = 1 << 20, TIER_ABSENT_MAX = 1 << 16 };
 
 struct tier_known_config {
     struct clock *clock; /* borrowed */
-    int64_t young_s;     /* what has been there for longer is not known any more; 0: for ever */
+    int64_t
+        young_s; /* what has been there for longer does not count as there, but is found for as long again; 0: for ever */
     const char *
         path; /* of an index that keeps it, store/bucket_index.h; NULL: it is kept in memory alone */
     uint64_t place; /* as there */
@@ -36,7 +37,8 @@ bool tier_known_is_young(const struct tier_known *known, int64_t since_s);
 bool tier_known_is_fresh(struct tier_known *known, const struct digest *digest);
 int64_t tier_known_refresh_after_s(
     const struct tier_known *known); /* half the time for which an object is young; 0: never */
-int64_t tier_known_oldest_s(const struct tier_known *known); /* of such a one; 0: of any time */
+/* Of the oldest that may be there still, in seconds since 1970; 0: of any time. */
+int64_t tier_known_oldest_s(const struct tier_known *known);
 void tier_known_drop(struct tier_known *known, const struct digest *digest);
 /*
  * For what somebody heard of from the bucket a while ago: how often tier_known_drop() was called by then, and an addition that is left out, and
@@ -56,11 +58,15 @@ void tier_known_add_absent(struct tier_known *known, const struct digest *digest
 bool tier_known_where(struct tier_known *known,
                       const struct digest *digest,
                       struct bucket_row *row);
-/* These are in none of the packs of a lower number any more. */
+/*
+ * These are in none of the packs of a lower number any more. That is kept with the index, for whoever reads of such a pack only later, or
+ * again: tier_known_was_deleted().
+ */
 void tier_known_drop_before(struct tier_known *known,
                             const struct digest *digests,
                             size_t count,
                             uint64_t number);
+bool tier_known_was_deleted(struct tier_known *known, const struct digest *digest, uint64_t pack);
 /*
  * Has it been read once what is in packs, by this process or an earlier one? Until then a blob that is not known may be in one. True without an
  * index. for_good: it was read; else nobody shall wait for it any more.

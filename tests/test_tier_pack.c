@@ -363,6 +363,41 @@ START_TEST(what_is_deleted_is_in_no_pack_any_more_for_any_node)
 }
 END_TEST
 
+/* As of a node whose clock is ahead, or whose upload took long. */
+START_TEST(what_was_deleted_is_not_back_when_its_pack_is_heard_of_later)
+{
+    uint8_t bytes[PACK_INDEX_HEAD_BYTES + 2 * PACK_INDEX_ROW_BYTES];
+    char key[BUCKET_KEY_BYTES_MAX];
+    const uint64_t now = pack_number(clock_wall_ns(clock_real()), 7);
+    struct pack_row rows[2] = {{.digest = digest_of_nothing(1)}, {.digest = digest_of_nothing(2)}};
+    pack_index_encode(now + 10, 0, &rows[0], 1, bytes);
+    layout_pack_index_key(prefix, now + 10, key);
+    fake_s3_store(fake, key, bytes_of(bytes, PACK_INDEX_HEAD_BYTES + PACK_INDEX_ROW_BYTES));
+    start(&two, false);
+    WAIT_UNTIL(tier_known_was_deleted(two.known, &rows[0].digest, now));
+    for (int again = 0; again < 2; again++) {
+        rows[1].offset = (uint32_t)rows[0].digest.size_bytes;
+        pack_index_encode(now + 11 + (uint64_t)again, now, rows, 2, bytes);
+        layout_pack_index_key(prefix, now + 11 + (uint64_t)again, key);
+        fake_s3_store(fake, key, bytes_of(bytes, sizeof(bytes)));
+        WAIT_UNTIL(tier_known_has(two.known, &rows[1].digest));
+        ck_assert(!tier_known_has(two.known, &rows[0].digest));
+        tier_known_drop(two.known, &rows[1].digest);
+        tier_known_drop(two.known,
+                        &rows[0].digest); /* as whoever asks the bucket and finds nothing */
+        /* Nor after a restart. */
+        stop(&two);
+        start(&two, false);
+    }
+    /* In a later pack it is. */
+    pack_index_encode(now + 21, now + 20, rows, 2, bytes);
+    layout_pack_index_key(prefix, now + 21, key);
+    fake_s3_store(fake, key, bytes_of(bytes, sizeof(bytes)));
+    WAIT_UNTIL(tier_known_has(two.known, &rows[0].digest));
+    ck_assert(!tier_known_was_deleted(two.known, &rows[0].digest, now + 20));
+}
+END_TEST
+
 START_TEST(pack_that_is_damaged_or_gone_serves_nothing_wrong_and_is_not_believed_again)
 {
     struct digest digests[SOME];
@@ -590,6 +625,31 @@ START_TEST(what_is_in_use_is_sent_again_before_a_rule_removes_it_and_what_is_not
 }
 END_TEST
 
+/* The rule removes it at twice that age: until then whoever has lost its disk reads it. */
+START_TEST(blob_in_an_old_pack_is_read_although_it_counts_as_missing)
+{
+    static const char text[] = "older than young, and not gone yet";
+    uint8_t bytes[PACK_INDEX_HEAD_BYTES + PACK_INDEX_ROW_BYTES];
+    char key[BUCKET_KEY_BYTES_MAX];
+    struct pack_row row = {.offset = 0};
+    struct bucket_row found;
+    const int64_t then_ns = clock_wall_ns(clock_real()) - (YOUNG_S + 3700) * NS_PER_S;
+    const uint64_t pack = pack_number(then_ns, 5);
+    young_s = YOUNG_S;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string(text), &row.digest);
+    layout_pack_key(prefix, pack, key);
+    fake_s3_store(fake, key, bytes_of_string(text));
+    pack_index_encode(pack + 1, pack, &row, 1, bytes);
+    layout_pack_index_key(prefix, pack + 1, key);
+    fake_s3_store(fake, key, bytes_of(bytes, sizeof(bytes)));
+    start(&two, false);
+    WAIT_UNTIL(is_packed(&two, &row.digest, &found));
+    ck_assert(!tier_known_has(two.known, &row.digest));
+    ck_assert_int_eq(get(&two, &row.digest), TIER_FETCHED);
+    ck_assert(holds(&two, &row.digest));
+}
+END_TEST
+
 START_TEST(action_result_in_use_is_sent_again_unless_somebody_has)
 {
     struct digest digests[SOME];
@@ -687,6 +747,7 @@ int main(void)
     tcase_add_test(packs, few_blobs_and_larger_ones_are_objects);
     tcase_add_test(packs, more_than_a_pack_goes_into_several_and_each_blob_into_one);
     tcase_add_test(packs, what_is_deleted_is_in_no_pack_any_more_for_any_node);
+    tcase_add_test(packs, what_was_deleted_is_not_back_when_its_pack_is_heard_of_later);
     tcase_add_test(packs,
                    pack_that_is_damaged_or_gone_serves_nothing_wrong_and_is_not_believed_again);
     tcase_add_test(packs, stop_between_a_pack_and_its_index_loses_nothing);
@@ -697,6 +758,7 @@ int main(void)
     tcase_add_test(packs, until_it_is_known_what_packs_have_nothing_small_is_called_absent);
     tcase_add_test(packs,
                    what_is_in_use_is_sent_again_before_a_rule_removes_it_and_what_is_not_may_die);
+    tcase_add_test(packs, blob_in_an_old_pack_is_read_although_it_counts_as_missing);
     tcase_add_test(packs, action_result_in_use_is_sent_again_unless_somebody_has);
     TCase *const format = tcase_create("index object");
     tcase_add_test(format, index_object_says_what_was_put_into_it_and_no_damaged_one_is_believed);
