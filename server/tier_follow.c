@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/lock.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/thread.h"
 #include "tier/layout.h"
 #include "tier/pack.h"
@@ -43,9 +43,7 @@ struct tier_follow {
     uint8_t *object;                    /* owned; PACK_INDEX_BYTES_MAX */
     size_t object_bytes;
 
-    struct lock lock;
-    struct condition changed;
-    bool stopping; /* guarded by lock */
+    struct stop stop;
 };
 
 enum taken { TAKEN, TAKEN_AGAIN, TAKEN_NOT };
@@ -68,7 +66,6 @@ static bool was_seen(const struct tier_follow *follow, uint64_t number);
 static void see(struct tier_follow *follow, uint64_t number);
 static uint64_t begin_number(const struct tier_follow *follow);
 static void note_progress(struct tier_follow *follow);
-static bool pause_for(struct tier_follow *follow, int64_t duration_ns);
 
 bool tier_follow_start(const struct tier_follow_config *config,
                        struct tier_follow **follow_out,
@@ -86,8 +83,7 @@ bool tier_follow_start(const struct tier_follow_config *config,
     layout_pack_indexes_prefix(config->prefix, follow->prefix);
     tier_known_note(config->known, note_read, text);
     follow->read_number = strtoull(text, NULL, 16);
-    lock_init(&follow->lock, LOCK_RANK_TIER_PUSH);
-    condition_init(&follow->changed);
+    stop_init(&follow->stop, LOCK_RANK_TIER_PUSH);
     follow->seen.all = calloc(SEEN_MAX, sizeof(follow->seen.all[0]));
     follow->seeing.all = calloc(SEEN_MAX, sizeof(follow->seeing.all[0]));
     follow->object = malloc(PACK_INDEX_BYTES_MAX);
@@ -106,12 +102,8 @@ fail:
 
 void tier_follow_ask_to_stop(struct tier_follow *follow)
 {
-    if (follow == NULL)
-        return;
-    lock_acquire(&follow->lock);
-    follow->stopping = true;
-    condition_broadcast(&follow->changed);
-    lock_release(&follow->lock);
+    if (follow != NULL)
+        stop_ask(&follow->stop);
 }
 
 void tier_follow_stop(struct tier_follow *follow)
@@ -120,8 +112,7 @@ void tier_follow_stop(struct tier_follow *follow)
         return;
     tier_follow_ask_to_stop(follow);
     thread_join(&follow->thread);
-    condition_destroy(&follow->changed);
-    lock_destroy(&follow->lock);
+    stop_destroy(&follow->stop);
     free(follow->seen.all);
     free(follow->seeing.all);
     free(follow->object);
@@ -137,7 +128,7 @@ static void run(void *argument)
         struct status status = {0};
         struct log_text quoted;
         const bool ok = pass(follow, &status);
-        goes_on = pause_for(follow, 0);
+        goes_on = stop_pause(&follow->stop, 0);
         /* Once, not for each try; and not for the end of this server. */
         if (!ok && !failing && goes_on)
             log_event(LOG_LEVEL_WARN, "tier_follow_failed", "code=%s reason=%s",
@@ -146,8 +137,8 @@ static void run(void *argument)
         /* Nor is anybody to wait for a bucket that does not answer. */
         if (goes_on)
             tier_known_set_whole(follow->config.known, ok);
-        goes_on =
-            goes_on && pause_for(follow, ok ? follow->config.again_ns : follow->config.retry_ns);
+        goes_on = goes_on &&
+                  stop_pause(&follow->stop, ok ? follow->config.again_ns : follow->config.retry_ns);
     }
 }
 
@@ -160,7 +151,7 @@ static bool pass(struct tier_follow *follow, struct status *status)
     bool ok = true;
     layout_pack_index_key(follow->config.prefix, begin_number(follow), after);
     follow->seeing.count = 0;
-    while (more && ok && pause_for(follow, 0)) {
+    while (more && ok && stop_pause(&follow->stop, 0)) {
         /* What is deleted from here on, this page may name. */
         const uint64_t drops = tier_known_drops(follow->config.known);
         struct arena arena;
@@ -336,17 +327,4 @@ static void note_progress(struct tier_follow *follow)
     snprintf(text, sizeof(text), "%016" PRIx64, follow->read_number);
     tier_known_set_note(follow->config.known, note_read, text);
     follow->noted_number = follow->read_number;
-}
-
-/* False: it is being stopped. */
-static bool pause_for(struct tier_follow *follow, int64_t duration_ns)
-{
-    const int64_t until_ns = clock_monotonic_ns(clock_real()) + duration_ns;
-    lock_acquire(&follow->lock);
-    for (int64_t left_ns = duration_ns; !follow->stopping && left_ns > 0;
-         left_ns = until_ns - clock_monotonic_ns(clock_real()))
-        (void)condition_wait_for(&follow->changed, &follow->lock, left_ns);
-    const bool goes_on = !follow->stopping;
-    lock_release(&follow->lock);
-    return goes_on;
 }

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/lock.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/thread.h"
 #include "tier/layout.h"
 
@@ -35,9 +35,7 @@ struct tier_list {
     /* Of the thread: the blobs of a page. */
     struct bucket_row rows[BUCKET_LIST_MAX];
 
-    struct lock lock;
-    struct condition changed;
-    bool stopping; /* guarded by lock */
+    struct stop stop;
 };
 
 /* One time through the bucket. */
@@ -56,7 +54,6 @@ static bool take_page(struct tier_list *list,
                       struct listing *listing,
                       const struct bucket_page *page,
                       uint64_t drops);
-static bool pause_for(struct tier_list *list, int64_t duration_ns);
 
 bool tier_list_start(const struct tier_list_config *config,
                      struct tier_list **list_out,
@@ -71,8 +68,7 @@ bool tier_list_start(const struct tier_list_config *config,
     if (list->config.retry_ns == 0)
         list->config.retry_ns = retry_usual_ns;
     layout_blobs_prefix(config->prefix, list->blobs);
-    lock_init(&list->lock, LOCK_RANK_TIER_PUSH);
-    condition_init(&list->changed);
+    stop_init(&list->stop, LOCK_RANK_TIER_PUSH);
     if (!thread_start(&list->thread, "tier-list", 0, run, list, status)) {
         tier_list_stop(list);
         return false;
@@ -83,12 +79,8 @@ bool tier_list_start(const struct tier_list_config *config,
 
 void tier_list_ask_to_stop(struct tier_list *list)
 {
-    if (list == NULL)
-        return;
-    lock_acquire(&list->lock);
-    list->stopping = true;
-    condition_broadcast(&list->changed);
-    lock_release(&list->lock);
+    if (list != NULL)
+        stop_ask(&list->stop);
 }
 
 void tier_list_stop(struct tier_list *list)
@@ -97,15 +89,14 @@ void tier_list_stop(struct tier_list *list)
         return;
     tier_list_ask_to_stop(list);
     thread_join(&list->thread);
-    condition_destroy(&list->changed);
-    lock_destroy(&list->lock);
+    stop_destroy(&list->stop);
     free(list);
 }
 
 static void run(void *argument)
 {
     struct tier_list *const list = argument;
-    bool goes_on = pause_for(list, not_before_ns(list));
+    bool goes_on = stop_pause(&list->stop, not_before_ns(list));
     while (goes_on) {
         struct listing listing = {.more = true};
         tier_known_note(list->config.known, note_after, listing.after);
@@ -116,7 +107,7 @@ static void run(void *argument)
                   "objects=%" PRIu64 " requests=%" PRIu64 " whole=%s", listing.objects,
                   listing.pages, listing.more ? "no" : "yes");
         note_end(list);
-        goes_on = pause_for(list, list->config.again_ns);
+        goes_on = stop_pause(&list->stop, list->config.again_ns);
     }
 }
 
@@ -149,7 +140,7 @@ static bool list_all(struct tier_list *list, struct listing *listing)
         if (ok)
             tier_known_set_note(list->config.known, note_after, listing->after);
         if (!ok || listing->more)
-            goes_on = pause_for(list, ok ? TIER_LIST_PAUSE_NS : list->config.retry_ns);
+            goes_on = stop_pause(&list->stop, ok ? TIER_LIST_PAUSE_NS : list->config.retry_ns);
         /* Once, not for each try; and not for the end of this server. */
         if (!ok && !failing && goes_on)
             log_event(LOG_LEVEL_WARN, "tier_list_failed", "code=%s reason=%s",
@@ -203,17 +194,4 @@ static bool take_page(struct tier_list *list,
     if (listing->more)
         snprintf(listing->after, sizeof(listing->after), "%s", page->entries[page->count - 1].key);
     return true;
-}
-
-/* False: it is being stopped. */
-static bool pause_for(struct tier_list *list, int64_t duration_ns)
-{
-    const int64_t until_ns = clock_monotonic_ns(clock_real()) + duration_ns;
-    lock_acquire(&list->lock);
-    for (int64_t left_ns = duration_ns; !list->stopping && left_ns > 0;
-         left_ns = until_ns - clock_monotonic_ns(clock_real()))
-        (void)condition_wait_for(&list->changed, &list->lock, left_ns);
-    const bool goes_on = !list->stopping;
-    lock_release(&list->lock);
-    return goes_on;
 }
