@@ -191,6 +191,10 @@
     X(BUDGET_MAX, "varve_request_bytes_max", "", GAUGE,                                            \
       "What they may take before clients have to wait: --request-memory.")                         \
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
+    X(READ_ONLY_BY_ORDER, "varve_read_only_by_order", "", GAUGE,                                   \
+      "1 while writes are refused by order of varve admin read-only.")                             \
+    X(WRITES_REFUSED, "varve_writes_refused_total", "", COUNTER,                                   \
+      "Calls and requests that would have written, refused by that order.")                        \
     X(LIMITED_CALLS, "varve_limited_total", "reason=\"calls\"", COUNTER,                           \
       "Calls, requests and connections refused for a limit, by reason.")                           \
     X(LIMITED_MEMORY, "varve_limited_total", "reason=\"memory\"", COUNTER,                         \

@@ -46,6 +46,20 @@ bool admin_drain(struct client *client,
     return *response != NULL;
 }
 
+bool admin_set_read_only(struct client *client,
+                         bool on,
+                         const char *reason,
+                         Varve__V1__DrainResponse **response,
+                         struct status *status)
+{
+    Varve__V1__SetReadOnlyRequest request = VARVE__V1__SET_READ_ONLY_REQUEST__INIT;
+    request.on = on;
+    request.reason = (char *)(uintptr_t)reason;
+    *response = unary_call_unpacked(client, METHOD_ADMIN_SET_READ_ONLY, pack(&request.base),
+                                    &varve__v1__drain_response__descriptor, status);
+    return *response != NULL;
+}
+
 bool admin_explain(struct client *client,
                    const struct digest *digest,
                    Varve__V1__ExplainResponse **response,

@@ -30,6 +30,13 @@ MUST_CHECK bool admin_drain(struct client *client,
                             Varve__V1__DrainResponse **response,
                             struct status *status);
 
+/* reason: at most 200 bytes; "" when it is not on. */
+MUST_CHECK bool admin_set_read_only(struct client *client,
+                                    bool on,
+                                    const char *reason,
+                                    Varve__V1__DrainResponse **response,
+                                    struct status *status);
+
 /* size_bytes of the digest may be -1: whatever it is. Of the client's instance, both. NOT_FOUND of who: there is no result. */
 MUST_CHECK bool admin_explain(struct client *client,
                               const struct digest *digest,

@@ -120,6 +120,8 @@ static const char help[] =
     "  admin drain [REASON]   takes a varve server out of service for balancers; it goes on with "
     "what comes\n"
     "  admin undrain          and back\n"
+    "  admin read-only on [REASON]  refuses what would write to a varve server; reads are served\n"
+    "  admin read-only off    and back\n"
     "  fsck DATA              reads everything in the data directory of a server that is stopped, "
     "and tells\n"
     "                         what is damaged; changes nothing. --list: what is stored; --export "

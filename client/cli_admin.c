@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve admin stats, explain, who, forget, drain, undrain. */
+/* varve admin stats, explain, who, forget, drain, undrain, read-only. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,6 +20,7 @@ static enum cli_exit run_who(struct cli *cli);
 static enum cli_exit run_forget(struct cli *cli);
 static enum cli_exit run_drain(struct cli *cli);
 static enum cli_exit run_undrain(struct cli *cli);
+static enum cli_exit run_read_only(struct cli *cli);
 
 static const struct {
     const char *name;
@@ -27,9 +28,13 @@ static const struct {
     bool forgets;                        /* takes the options of forget */
     enum cli_exit (*run)(struct cli *cli);
 } commands[] = {
-    {"stats", 0, 0, false, run_stats}, {"explain", 1, 1, false, run_explain},
-    {"who", 1, 1, false, run_who},     {"forget", 0, SIZE_MAX, true, run_forget},
-    {"drain", 0, 1, false, run_drain}, {"undrain", 0, 0, false, run_undrain},
+    {"stats", 0, 0, false, run_stats},
+    {"explain", 1, 1, false, run_explain},
+    {"who", 1, 1, false, run_who},
+    {"forget", 0, SIZE_MAX, true, run_forget},
+    {"drain", 0, 1, false, run_drain},
+    {"undrain", 0, 0, false, run_undrain},
+    {"read-only", 1, 2, false, run_read_only},
 };
 
 static enum cli_exit usage_error(const struct cli *cli, const char *what)
@@ -57,7 +62,7 @@ enum cli_exit cli_admin(struct cli *cli)
             return usage_error(cli, "--peers goes with explain");
         return commands[i].run(cli);
     }
-    return usage_error(cli, "is none of stats, explain, who, forget, drain, undrain");
+    return usage_error(cli, "is none of stats, explain, who, forget, drain, undrain, read-only");
 }
 
 /* ---- what all need */
@@ -894,12 +899,8 @@ static void print_forgotten(struct forgetting *forgetting, bool whole)
 
 /* ---- drain */
 
-static enum cli_exit change_service(struct cli *cli, enum admin_drain how, const char *reason)
+static void print_service(struct cli *cli, const Varve__V1__DrainResponse *response)
 {
-    Varve__V1__DrainResponse *response;
-    struct status status = {0};
-    if (!admin_drain(cli->client, how, reason, &response, &status))
-        return cli_failed(cli, NULL, &status);
     if (cli->json) {
         struct json json;
         json_init(&json, cli->out);
@@ -908,16 +909,27 @@ static enum cli_exit change_service(struct cli *cli, enum admin_drain how, const
         json_unsigned(&json, "calls", response->calls);
         json_real(&json, "drained_seconds", response->drained_seconds);
         json_unsigned(&json, "calls_since", response->calls_since);
+        json_real(&json, "read_only_seconds", response->read_only_seconds);
         json_close_object(&json);
         json_end(&json);
-    } else {
-        fprintf(cli->out, "state            %s\n", store_service_state_name((int)response->state));
-        fprintf(cli->out, "calls            %llu in progress\n",
-                (unsigned long long)response->calls);
-        if (how == ADMIN_DRAIN)
-            fprintf(cli->out, "drained          %.1f s ago; %llu calls of clients came since\n",
-                    response->drained_seconds, (unsigned long long)response->calls_since);
+        return;
     }
+    fprintf(cli->out, "state            %s\n", store_service_state_name((int)response->state));
+    fprintf(cli->out, "calls            %llu in progress\n", (unsigned long long)response->calls);
+    if (response->drained_seconds > 0)
+        fprintf(cli->out, "drained          %.1f s ago; %llu calls of clients came since\n",
+                response->drained_seconds, (unsigned long long)response->calls_since);
+    if (response->read_only_seconds > 0)
+        fprintf(cli->out, "read-only        since %.1f s\n", response->read_only_seconds);
+}
+
+static enum cli_exit change_service(struct cli *cli, enum admin_drain how, const char *reason)
+{
+    Varve__V1__DrainResponse *response;
+    struct status status = {0};
+    if (!admin_drain(cli->client, how, reason, &response, &status))
+        return cli_failed(cli, NULL, &status);
+    print_service(cli, response);
     protobuf_c_message_free_unpacked(&response->base, NULL);
     return CLI_EXIT_OK;
 }
@@ -930,4 +942,21 @@ static enum cli_exit run_drain(struct cli *cli)
 static enum cli_exit run_undrain(struct cli *cli)
 {
     return change_service(cli, ADMIN_UNDRAIN, "");
+}
+
+static enum cli_exit run_read_only(struct cli *cli)
+{
+    Varve__V1__DrainResponse *response;
+    struct status status = {0};
+    const bool on = strcmp(cli->arguments[1], "on") == 0;
+    if (!on && strcmp(cli->arguments[1], "off") != 0)
+        return usage_error(cli, "on or off is wanted after it");
+    if (!on && cli->argument_count > 2)
+        return usage_error(cli, "there is too much after it");
+    if (!admin_set_read_only(cli->client, on, cli->argument_count > 2 ? cli->arguments[2] : "",
+                             &response, &status))
+        return cli_failed(cli, NULL, &status);
+    print_service(cli, response);
+    protobuf_c_message_free_unpacked(&response->base, NULL);
+    return CLI_EXIT_OK;
 }

@@ -35,6 +35,7 @@
 #define METHOD_ADMIN_FORGET "/varve.v1.Admin/Forget"
 #define METHOD_ADMIN_DRAIN "/varve.v1.Admin/Drain"
 #define METHOD_ADMIN_UNDRAIN "/varve.v1.Admin/Undrain"
+#define METHOD_ADMIN_SET_READ_ONLY "/varve.v1.Admin/SetReadOnly"
 #define METHOD_ADMIN_EXPLAIN "/varve.v1.Admin/Explain"
 #define METHOD_ADMIN_WHO "/varve.v1.Admin/Who"
 

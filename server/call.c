@@ -29,6 +29,7 @@
 #include "server/call_private.h"
 #include "server/client_waits.h"
 #include "server/front.h"
+#include "server/health.h"
 #include "server/limits.h"
 #include "server/instance_metrics.h"
 #include "server/rpc_metrics.h"
@@ -228,6 +229,7 @@ void call_begin(struct front *front,
 /* ---- who calls, and may it: before anything is read */
 
 static void identified(struct access_question *question);
+static bool may_write(struct call *call, struct status *status);
 static void admit(struct call *call, bool known, const struct status *status);
 
 static void identify(struct call *call)
@@ -235,7 +237,10 @@ static void identify(struct call *call)
     struct access *const access = call->server->access;
     struct status status = {0};
     if (access == NULL || call->method->role == ROLE_NONE) {
-        ask_for_budget(call, BUDGET_FIRST_MESSAGES);
+        if (may_write(call, &status))
+            ask_for_budget(call, BUDGET_FIRST_MESSAGES);
+        else
+            refuse(call, &status);
         return;
     }
     struct access_shown shown;
@@ -266,7 +271,8 @@ static void admit(struct call *call, bool known, const struct status *status)
     const struct method *const method = call->method;
     if (!known ||
         !(method->has_instance ? access_check_somewhere(&call->caller, method->role, &why)
-                               : access_check_everywhere(&call->caller, method->role, &why))) {
+                               : access_check_everywhere(&call->caller, method->role, &why)) ||
+        !may_write(call, &why)) {
         refuse(call, &why);
         return;
     }
@@ -279,6 +285,17 @@ static void admit(struct call *call, bool known, const struct status *status)
     uint8_t details[ERROR_DETAILS_BYTES_MAX];
     const size_t length = error_details_retry_put(details, &why, retry_ns);
     answer(call, ANSWER_OF_OURS, &why, false, bytes_of(details, length));
+}
+
+/* Or it does not ask to. */
+static bool may_write(struct call *call, struct status *status)
+{
+    struct server *const server = call->server;
+    if (!call->method->writes || server->health == NULL ||
+        health_check_writes(server->health, status))
+        return true;
+    metrics_add(server->metrics, METRIC_WRITES_REFUSED, 1);
+    return false;
 }
 
 /* Never called: such a call is refused when it arrives. */

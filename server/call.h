@@ -79,7 +79,8 @@ struct method {
     bool has_instance;
     /* on_message answers from memory and never waits: run where it arrived, unless it is large. */
     bool on_poller;
-    bool waits; /* as long as its client wants: such calls are never slow */
+    bool writes; /* for its client: refused while health says so */
+    bool waits;  /* as long as its client wants: such calls are never slow */
     size_t state_bytes;
     /*
      * May be NULL. Called before on_message where a message of at most LIMIT_ANSWERED_HERE_BYTES arrived, unless the index is still

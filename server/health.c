@@ -2,6 +2,7 @@
 #include "server/health.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,15 @@
 
 struct health {
     struct lock lock;
-    enum server_state state;                /* guarded by lock */
-    char reason[STATUS_MESSAGE_BYTES_MAX];  /* guarded by lock */
-    char note[STATUS_MESSAGE_BYTES_MAX];    /* guarded by lock */
-    int64_t drained_ns;                     /* guarded by lock; 0: it is not */
-    char drained[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock: why */
-    struct health_watcher *watchers;        /* guarded by lock; borrowed */
+    enum server_state state;                  /* guarded by lock */
+    char reason[STATUS_MESSAGE_BYTES_MAX];    /* guarded by lock */
+    char note[STATUS_MESSAGE_BYTES_MAX];      /* guarded by lock */
+    int64_t drained_ns;                       /* guarded by lock; 0: it is not */
+    char drained[STATUS_MESSAGE_BYTES_MAX];   /* guarded by lock: why */
+    int64_t read_only_ns;                     /* guarded by lock; 0: writes are taken */
+    char read_only[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock: why */
+    _Atomic bool refuses_writes;              /* read_only_ns is not 0; for those who only ask */
+    struct health_watcher *watchers;          /* guarded by lock; borrowed */
 };
 
 /* The table of health.h. */
@@ -103,6 +107,56 @@ int64_t health_drained_ns(struct health *health)
     return drained_ns;
 }
 
+bool health_refuse_writes(struct health *health, const char *reason, int64_t monotonic_ns)
+{
+    ASSERT(monotonic_ns > 0);
+    lock_acquire(&health->lock);
+    const bool changes = health->read_only_ns == 0;
+    if (changes) {
+        health->read_only_ns = monotonic_ns;
+        snprintf(health->read_only, sizeof(health->read_only), "%s", reason);
+        atomic_store(&health->refuses_writes, true);
+        wake_watchers_locked(health);
+    }
+    lock_release(&health->lock);
+    return changes;
+}
+
+bool health_take_writes(struct health *health)
+{
+    lock_acquire(&health->lock);
+    const bool changes = health->read_only_ns != 0;
+    if (changes) {
+        health->read_only_ns = 0;
+        atomic_store(&health->refuses_writes, false);
+        wake_watchers_locked(health);
+    }
+    lock_release(&health->lock);
+    return changes;
+}
+
+int64_t health_refused_writes_ns(struct health *health)
+{
+    lock_acquire(&health->lock);
+    const int64_t read_only_ns = health->read_only_ns;
+    lock_release(&health->lock);
+    return read_only_ns;
+}
+
+bool health_check_writes(struct health *health, struct status *status)
+{
+    char why[STATUS_MESSAGE_BYTES_MAX];
+    if (!atomic_load(&health->refuses_writes))
+        return true;
+    lock_acquire(&health->lock);
+    memcpy(why, health->read_only, sizeof(why));
+    lock_release(&health->lock);
+    return status_fail(status, STATUS_FAILED_PRECONDITION,
+                       "nothing is written here: %.300s; read on, write to another node, or end it "
+                       "with varve admin read-only off",
+                       why);
+}
+
 void health_set_note(struct health *health, const char *note)
 {
     lock_acquire(&health->lock);
@@ -115,6 +169,10 @@ enum server_state health_state(struct health *health, char *reason)
     lock_acquire(&health->lock);
     enum server_state state = health->state;
     const char *why = state == SERVER_SERVING ? health->note : health->reason;
+    if (health->read_only_ns != 0 && state == SERVER_SERVING) {
+        state = SERVER_READ_ONLY;
+        why = health->read_only;
+    }
     if (health->drained_ns != 0 && (state == SERVER_SERVING || state == SERVER_READ_ONLY)) {
         state = SERVER_DRAINED;
         why = health->drained;

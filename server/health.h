@@ -9,7 +9,8 @@
  *   SERVING     READ_ONLY    a sync has failed; for good          maintenance
  *   any         DRAINING     the server stops                     server_stop
  *
- * SERVING and READ_ONLY are told as DRAINED while somebody has taken the server out of service: health_drain().
+ * SERVING is told as READ_ONLY while somebody has ordered that clients write nothing: health_refuse_writes(). SERVING and READ_ONLY are
+ * told as DRAINED while somebody has taken the server out of service: health_drain().
  */
 #ifndef VARVE_SERVER_HEALTH_H
 #define VARVE_SERVER_HEALTH_H
@@ -44,6 +45,14 @@ bool health_drain(struct health *health, const char *reason, int64_t monotonic_n
 bool health_undrain(struct health *health);
 /* Since when it is drained, CLOCK_MONOTONIC; 0: it is not. */
 int64_t health_drained_ns(struct health *health);
+/*
+ * Clients may not write from now on, until they may again; whoever has begun goes on. Likewise in all else.
+ */
+bool health_refuse_writes(struct health *health, const char *reason, int64_t monotonic_ns);
+bool health_take_writes(struct health *health);
+int64_t health_refused_writes_ns(struct health *health);
+/* May clients begin to write, as far as somebody's order goes? FAILED_PRECONDITION with its reason, and how it is taken back. */
+MUST_CHECK bool health_check_writes(struct health *health, struct status *status);
 /* What a person should know as long as it serves; "": nothing. Shown as the reason then. */
 void health_set_note(struct health *health, const char *note);
 /* reason (may be NULL): STATUS_MESSAGE_BYTES_MAX bytes. */

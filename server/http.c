@@ -701,6 +701,12 @@ static enum MHD_Result identified(struct http_request *request,
         request->series =
             instance_metrics_find(rpc_metrics_instances(request->http->config.rpc_metrics),
                                   request->instance, ok ? INSTANCE_ADD : INSTANCE_FIND);
+        if (ok && http_cache_role(request) != ROLE_READ &&
+            !health_check_writes(request->http->config.health, &why)) {
+            metrics_add(request->http->config.metrics, METRIC_WRITES_REFUSED, 1);
+            fail_with(request, MHD_HTTP_SERVICE_UNAVAILABLE, &why);
+            return fail_early(request);
+        }
     }
     if (!ok) {
         const bool limited = answer == ACCESS_NO && why.code == STATUS_RESOURCE_EXHAUSTED;

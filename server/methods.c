@@ -27,6 +27,7 @@ const struct method *const server_methods[] = {
     &rpc_admin_forget,
     &rpc_admin_drain,
     &rpc_admin_undrain,
+    &rpc_admin_set_read_only,
     &rpc_admin_explain,
     &rpc_admin_who,
 };

@@ -42,6 +42,7 @@ extern const struct method rpc_admin_stats;
 extern const struct method rpc_admin_forget;
 extern const struct method rpc_admin_drain;
 extern const struct method rpc_admin_undrain;
+extern const struct method rpc_admin_set_read_only;
 extern const struct method rpc_admin_explain;
 extern const struct method rpc_admin_who;
 

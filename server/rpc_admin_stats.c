@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve.v1.Admin: Stats, how the server is in numbers; Drain and Undrain, whether balancers see it. */
+/* varve.v1.Admin: Stats, how the server is in numbers; Drain and Undrain, whether balancers see it; SetReadOnly. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -146,7 +146,7 @@ const struct method rpc_admin_stats = {.path = "/varve.v1.Admin/Stats",
                                        .role = ROLE_ADMIN,
                                        .on_message = stats_message};
 
-/* ---- Drain, Undrain */
+/* ---- Drain, Undrain, SetReadOnly */
 
 /* Of clients: what balancers and administrators ask is left out. */
 static uint64_t calls_of_clients(struct server *server)
@@ -180,7 +180,27 @@ static void reply_state(struct call *call)
         const uint64_t now = calls_of_clients(server);
         response.calls_since = now > before ? now - before : 0;
     }
+    const int64_t read_only_ns = health_refused_writes_ns(server->health);
+    if (read_only_ns != 0)
+        response.read_only_seconds =
+            (double)(clock_monotonic_ns(server->clock) - read_only_ns) / (double)NS_PER_S;
     call_reply_packed(call, &response.base);
+}
+
+/* "taken out of service by ci: a new disk". */
+static bool give_reason(struct call *call,
+                        const char *what,
+                        const char *given,
+                        char reason[STATUS_MESSAGE_BYTES_MAX],
+                        struct status *status)
+{
+    if (strlen(given) > REASON_BYTES_MAX)
+        return status_fail(status, STATUS_INVALID_ARGUMENT,
+                           "reason has %zu bytes, at most %d are taken", strlen(given),
+                           REASON_BYTES_MAX);
+    snprintf(reason, STATUS_MESSAGE_BYTES_MAX, "%s by %s%s%s", what,
+             access_caller_name(call_caller(call)), given[0] != '\0' ? ": " : "", given);
+    return true;
 }
 
 static void drain_message(struct call *call, void *state, const struct message *message)
@@ -191,18 +211,13 @@ static void drain_message(struct call *call, void *state, const struct message *
     const Varve__V1__DrainRequest *const request =
         (const Varve__V1__DrainRequest *)(void *)call_unpack(
             call, message, &varve__v1__drain_request__descriptor, &status);
-    if (request == NULL || strlen(request->reason) > REASON_BYTES_MAX) {
-        if (request != NULL)
-            status_fail(&status, STATUS_INVALID_ARGUMENT,
-                        "reason has %zu bytes, at most %d are taken", strlen(request->reason),
-                        REASON_BYTES_MAX);
+    char reason[STATUS_MESSAGE_BYTES_MAX];
+    if (request == NULL ||
+        !give_reason(call, "taken out of service", request->reason, reason, &status)) {
         call_fail(call, &status);
         return;
     }
     const char *const user = access_caller_name(call_caller(call));
-    char reason[STATUS_MESSAGE_BYTES_MAX];
-    snprintf(reason, sizeof(reason), "taken out of service by %s%s%s", user,
-             request->reason[0] != '\0' ? ": " : "", request->reason);
     const uint64_t calls = calls_of_clients(server);
     if (health_drain(server->health, reason, clock_monotonic_ns(server->clock))) {
         struct log_text by;
@@ -235,3 +250,36 @@ const struct method rpc_admin_undrain = {.path = "/varve.v1.Admin/Undrain",
                                          .kind = METHOD_UNARY,
                                          .role = ROLE_ADMIN,
                                          .on_message = undrain_message};
+
+static void set_read_only_message(struct call *call, void *state, const struct message *message)
+{
+    (void)state;
+    struct server *const server = call_server(call);
+    struct status status = {0};
+    char reason[STATUS_MESSAGE_BYTES_MAX];
+    const Varve__V1__SetReadOnlyRequest *const request =
+        (const Varve__V1__SetReadOnlyRequest *)(void *)call_unpack(
+            call, message, &varve__v1__set_read_only_request__descriptor, &status);
+    if (request == NULL || !give_reason(call, "made read-only", request->reason, reason, &status)) {
+        call_fail(call, &status);
+        return;
+    }
+    const bool changes = request->on ? health_refuse_writes(server->health, reason,
+                                                            clock_monotonic_ns(server->clock))
+                                     : health_take_writes(server->health);
+    if (changes) {
+        struct log_text by;
+        struct log_text why;
+        metrics_set(server->metrics, METRIC_READ_ONLY_BY_ORDER, request->on);
+        log_event(LOG_LEVEL_WARN, request->on ? "read_only" : "read_only_ended",
+                  "user=%s peer=%s reason=%s",
+                  log_quote(&by, access_caller_name(call_caller(call))), call_peer(call),
+                  log_quote(&why, request->reason));
+    }
+    reply_state(call);
+}
+
+const struct method rpc_admin_set_read_only = {.path = "/varve.v1.Admin/SetReadOnly",
+                                               .kind = METHOD_UNARY,
+                                               .role = ROLE_ADMIN,
+                                               .on_message = set_read_only_message};

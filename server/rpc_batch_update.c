@@ -548,6 +548,7 @@ const struct method rpc_batch_update = {
     .path = "/build.bazel.remote.execution.v2.ContentAddressableStorage/BatchUpdateBlobs",
     .kind = METHOD_UNARY,
     .role = ROLE_WRITE_CAS,
+    .writes = true,
     .has_instance = true,
     .state_bytes = sizeof(struct state),
     .answer_here = answer_here,

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What clients may count on: REAPI Capabilities. Exactly zstd in both lists, because some clients
- * take the first one there. Whether results may be written is told of the caller.
+ * take the first one there. Whether results may be written is told of the caller, and of the node.
  */
 #include <stdlib.h>
 
 #include "base/limits.h"
 #include "build/bazel/remote/execution/v2/remote_execution.pb-c.h"
 #include "server/access.h"
+#include "server/health.h"
 #include "server/methods.h"
 #include "server/server.h"
 
@@ -43,8 +44,10 @@ static void reply_capabilities(struct call *call, struct bytes instance)
     compressor_value compressors[] = {BUILD__BAZEL__REMOTE__EXECUTION__V2__COMPRESSOR__VALUE__ZSTD};
     update_capabilities update =
         BUILD__BAZEL__REMOTE__EXECUTION__V2__ACTION_CACHE_UPDATE_CAPABILITIES__INIT;
-    update.update_enabled =
-        access_permits(call_caller(call), ROLE_WRITE_AC, instance) || would_give_up(call);
+    struct status ignored;
+    update.update_enabled = (access_permits(call_caller(call), ROLE_WRITE_AC, instance) &&
+                             health_check_writes(call_server(call)->health, &ignored)) ||
+                            would_give_up(call);
 
     cache_capabilities cache = BUILD__BAZEL__REMOTE__EXECUTION__V2__CACHE_CAPABILITIES__INIT;
     cache.n_digest_functions = ARRAY_LENGTH(functions);

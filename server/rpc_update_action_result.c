@@ -191,6 +191,7 @@ const struct method rpc_update_action_result = {
     .path = "/build.bazel.remote.execution.v2.ActionCache/UpdateActionResult",
     .kind = METHOD_UNARY,
     .role = ROLE_WRITE_AC,
+    .writes = true,
     .has_instance = true,
     .state_bytes = sizeof(struct state),
     .on_message = on_message,

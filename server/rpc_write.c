@@ -100,6 +100,7 @@ const struct method rpc_write = {
     .path = "/google.bytestream.ByteStream/Write",
     .kind = METHOD_CLIENT_STREAM,
     .role = ROLE_WRITE_CAS,
+    .writes = true,
     .has_instance = true,
     .state_bytes = sizeof(struct write_state),
     .answer_here = answer_here,

@@ -56,10 +56,6 @@ static bool add_unless_locked(struct tier_known *known,
                               const struct bucket_row *rows,
                               size_t count,
                               uint64_t drops) REQUIRES(known->writing);
-static void drop(struct tier_known *known,
-                 const struct digest *digests,
-                 size_t count,
-                 uint64_t before);
 static bool drop_row(struct tier_known *known,
                      const struct digest *digest,
                      uint64_t before,
@@ -298,22 +294,13 @@ bool tier_known_was_deleted(struct tier_known *known, const struct digest *diges
 
 void tier_known_drop(struct tier_known *known, const struct digest *digest)
 {
-    drop(known, digest, 1, 0);
+    tier_known_drop_before(known, digest, 1, 0);
 }
 
 void tier_known_drop_before(struct tier_known *known,
                             const struct digest *digests,
                             size_t count,
-                            uint64_t number)
-{
-    drop(known, digests, count, number);
-}
-
-/* before: 0: wherever they are, and nothing of it is kept. */
-static void drop(struct tier_known *known,
-                 const struct digest *digests,
-                 size_t count,
-                 uint64_t before)
+                            uint64_t before)
 {
     struct status status = {0};
     bool ok = true;

@@ -59,13 +59,13 @@ bool tier_known_where(struct tier_known *known,
                       const struct digest *digest,
                       struct bucket_row *row);
 /*
- * These are in none of the packs of a lower number any more. That is kept with the index, for whoever reads of such a pack only later, or
- * again: tier_known_was_deleted().
+ * These are in none of the packs of a number lower than `before` any more. That is kept with the index, for whoever reads of such a pack only later, or
+ * again: tier_known_was_deleted(). 0: wherever they are, and nothing of it is kept.
  */
 void tier_known_drop_before(struct tier_known *known,
                             const struct digest *digests,
                             size_t count,
-                            uint64_t number);
+                            uint64_t before);
 bool tier_known_was_deleted(struct tier_known *known, const struct digest *digest, uint64_t pack);
 /*
  * Has it been read once what is in packs, by this process or an earlier one? Until then a blob that is not known may be in one. True without an

@@ -2,7 +2,8 @@
 /*
  * Proves what an administrator is promised: a dry run changes nothing; what is forgotten stays away over a restart, is exactly what was
  * meant, and may be stored anew; Explain says of a digest what is so, for each way in which a blob or a result can be here or not;
- * results name who wrote them; a drained server is out of service and loses nobody anything.
+ * results name who wrote them; a drained server is out of service and loses nobody anything;
+ * one that is read-only by order says so to whoever would write, and serves the others.
  *
  * Method: the whole server in this process, asked over gRPC.
  */
@@ -17,6 +18,7 @@
 #include "base/limits.h"
 #include "durability/forget.h"
 #include "grpc/health/v1/health.pb-c.h"
+#include "server/health.h"
 #include "server/server.h"
 #include "store/action_record.h"
 #include "store/find.h"
@@ -900,6 +902,158 @@ START_TEST(a_drained_server_is_out_of_service_and_serves_who_still_comes)
 }
 END_TEST
 
+static Varve__V1__DrainResponse *set_read_only(bool on, const char *reason)
+{
+    struct byte_builder request = {0};
+    if (on)
+        message_add_number(&request, 1, 1);
+    if (reason[0] != '\0')
+        message_add_text(&request, 2, reason);
+    return admin("SetReadOnly", &request, &varve__v1__drain_response__descriptor);
+}
+
+static bool may_update(void)
+{
+    struct byte_builder request = {0};
+    struct byte_builder response =
+        call_ok("/build.bazel.remote.execution.v2.Capabilities/GetCapabilities", &request);
+    Build__Bazel__Remote__Execution__V2__ServerCapabilities *const told =
+        build__bazel__remote__execution__v2__server_capabilities__unpack(NULL, response.length,
+                                                                         response.data);
+    const bool may = told->cache_capabilities->action_cache_update_capabilities->update_enabled;
+    release(told);
+    byte_builder_free(&response);
+    return may;
+}
+
+static struct byte_builder write_request(const struct digest *digest, const char *data)
+{
+    struct byte_builder request = {0};
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    char name[256];
+    snprintf(name, sizeof(name), "uploads/11111111-2222-3333-4444-555555555555/blobs/%s/%zu",
+             digest_hex(digest, hex), strlen(data));
+    message_add_text(&request, 1, name);
+    message_add_number(&request, 3, 1);
+    message_add_text(&request, 10, data);
+    return request;
+}
+
+START_TEST(a_server_that_is_made_read_only_refuses_what_would_write_and_serves_the_rest)
+{
+    enum { SERVING = 1, NOT_SERVING = 2, REFUSED = 3 };
+    const struct digest here = put_text("is here");
+    const struct digest action = put_text("an action");
+    put_result("", &action, &here);
+    ck_assert(may_update());
+    for (int round = 0; round < 2; round++) {
+        struct byte_builder response;
+        const char *const data = round == 0 ? "comes first" : "comes second";
+        struct digest comes;
+        digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string(data), &comes);
+        Varve__V1__DrainResponse *told = set_read_only(true, "disks are copied");
+        ck_assert_int_eq((int)told->state, VARVE__V1__STATUS_RESPONSE__STATE__STATE_READ_ONLY);
+        release(told);
+        told = set_read_only(true, "again");
+        ck_assert(told->read_only_seconds > 0);
+        release(told);
+
+        struct byte_builder entry = {0};
+        struct byte_builder requests[REFUSED] = {{0}, {0}, write_request(&comes, data)};
+        static const char *const paths[REFUSED] = {BATCH_UPDATE, UPDATE_ACTION_RESULT,
+                                                   "/google.bytestream.ByteStream/Write"};
+        message_add_digest(&entry, 1, &comes);
+        message_add_text(&entry, 2, data);
+        message_add_message(&requests[0], 2, &entry);
+        message_add_digest(&requests[1], 2, &comes);
+        result_add_file(&entry, "out", &here);
+        message_add_message(&requests[1], 3, &entry);
+        for (int i = 0; i < REFUSED; i++) {
+            ck_assert_int_eq(call(paths[i], &requests[i], &response),
+                             GRPC_STATUS_FAILED_PRECONDITION);
+            ck_assert_ptr_nonnull(strstr(text, "made read-only by anonymous: disks are copied"));
+            ck_assert_ptr_nonnull(strstr(text, "varve admin read-only off"));
+            byte_builder_free(&response);
+        }
+        ck_assert_int_eq(metrics_get(server->metrics, METRIC_WRITES_REFUSED),
+                         REFUSED * (round + 1));
+        ck_assert_int_eq(metrics_get(server->metrics, METRIC_READ_ONLY_BY_ORDER), 1);
+        ck_assert_int_eq(metrics_get(server->metrics, METRIC_READ_ONLY), 0);
+
+        ck_assert(has(&here));
+        ck_assert(!has(&comes));
+        ck_assert(has_result("", &action));
+        assert_blob(&here, VERDICT(PRESENT), "");
+        ck_assert(!may_update());
+        ck_assert_int_eq(health(), NOT_SERVING);
+
+        if (round == 1)
+            restart(); /* it is not remembered */
+        told = set_read_only(false, "");
+        ck_assert_int_eq((int)told->state, VARVE__V1__STATUS_RESPONSE__STATE__STATE_SERVING);
+        ck_assert(told->read_only_seconds <= 0);
+        release(told);
+        ck_assert_int_eq(metrics_get(server->metrics, METRIC_READ_ONLY_BY_ORDER), 0);
+        ck_assert_int_eq(health(), SERVING);
+        ck_assert(may_update());
+        put_text(data);
+        ck_assert(has(&comes));
+    }
+}
+END_TEST
+
+START_TEST(an_upload_that_has_begun_is_carried_through_when_the_server_is_made_read_only)
+{
+    static const char data[] = "begun before";
+    struct digest digest;
+    struct rpc rpc;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes_of_string(data), &digest);
+    struct byte_builder first = write_request(&digest, data);
+    /* The name, and no byte: fields 3 and 10 stand behind it. */
+    struct byte_builder name = {0};
+    message_add(&name, 1, bytes_of(first.data + 2, first.data[1]));
+    rpc_begin(&rpc, &client, "/google.bytestream.ByteStream/Write");
+    ck_assert(rpc_send(&rpc, message_bytes(&name)));
+    WAIT_UNTIL(metrics_get(server->metrics, METRIC_UPLOADS_OPEN) > 0);
+    release(set_read_only(true, ""));
+    ck_assert(rpc_send(&rpc, message_bytes(&first)));
+    ck_assert(rpc_half_close(&rpc));
+    size_t length;
+    free(rpc_receive(&rpc, &length));
+    ck_assert_int_eq(rpc_end(&rpc), GRPC_STATUS_OK);
+    ck_assert(has(&digest));
+    byte_builder_free(&first);
+    byte_builder_free(&name);
+}
+END_TEST
+
+START_TEST(a_drain_stands_before_read_only_and_a_failed_disk_stays)
+{
+    struct byte_builder request = {0};
+    char reason[STATUS_MESSAGE_BYTES_MAX];
+    release(set_read_only(true, "first"));
+    release(admin("Drain", &request, &varve__v1__drain_response__descriptor));
+    ck_assert_int_eq(health_state(server->health, reason), SERVER_DRAINED);
+    request = (struct byte_builder){0};
+    release(admin("Undrain", &request, &varve__v1__drain_response__descriptor));
+    ck_assert_int_eq(health_state(server->health, reason), SERVER_READ_ONLY);
+    ck_assert_str_eq(reason, "made read-only by anonymous: first");
+    health_set(server->health, SERVER_READ_ONLY, "a sync has failed");
+    release(set_read_only(false, ""));
+    ck_assert_int_eq(health_state(server->health, reason), SERVER_READ_ONLY);
+    ck_assert_str_eq(reason, "a sync has failed");
+    request = (struct byte_builder){0};
+    char long_reason[202];
+    memset(long_reason, 'x', sizeof(long_reason));
+    long_reason[201] = '\0';
+    message_add_number(&request, 1, 1);
+    message_add_text(&request, 2, long_reason);
+    struct byte_builder response;
+    ck_assert_int_eq(call("/varve.v1.Admin/SetReadOnly", &request, &response),
+                     GRPC_STATUS_INVALID_ARGUMENT);
+}
+END_TEST
+
 START_TEST(stats_are_those_of_the_metrics)
 {
     const struct digest digest = put_text("a blob");
@@ -962,6 +1116,11 @@ int main(void)
     tcase_add_test(tests, explain_of_what_was_stored_again_and_again_tells_the_newest);
     tcase_add_test(tests, a_result_names_who_wrote_it);
     tcase_add_test(tests, a_drained_server_is_out_of_service_and_serves_who_still_comes);
+    tcase_add_test(tests,
+                   a_server_that_is_made_read_only_refuses_what_would_write_and_serves_the_rest);
+    tcase_add_test(tests,
+                   an_upload_that_has_begun_is_carried_through_when_the_server_is_made_read_only);
+    tcase_add_test(tests, a_drain_stands_before_read_only_and_a_failed_disk_stays);
     tcase_add_test(tests, stats_are_those_of_the_metrics);
     suite_add_tcase(suite, tests);
     return test_run(suite);

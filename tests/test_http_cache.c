@@ -818,6 +818,42 @@ START_TEST(connection_on_which_nothing_moves_is_closed)
 }
 END_TEST
 
+START_TEST(server_that_is_made_read_only_refuses_puts_and_deletes_and_serves_the_rest)
+{
+    const struct bytes data = bytes_of_string("a value");
+    const struct digest digest = digest_of(data);
+    struct byte_builder request = {0};
+    struct byte_builder off = {0};
+    ck_assert_int_eq(put("/kv/here", data), 200);
+    ck_assert_int_eq(get("/readyz"), 200);
+    message_add_number(&request, 1, 1);
+    message_add_text(&request, 2, "disks are copied");
+    ck_assert_int_eq(call("/varve.v1.Admin/SetReadOnly", &request, NULL), GRPC_STATUS_OK);
+    const char *const paths[] = {"/kv/here", "/kv/new", url_of("/cas/", &digest)};
+    for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
+        ck_assert_int_eq(put(paths[i], data), 503);
+        ck_assert_ptr_nonnull(
+            strstr(answer.all, "made read-only by anonymous: disks are copied; read on"));
+    }
+    ck_assert_int_eq(ask("DELETE", "/kv/here", "", nothing()), 503);
+    ck_assert_int_eq(metrics_get(server->metrics, METRIC_WRITES_REFUSED),
+                     (int)ARRAY_LENGTH(paths) + 1);
+    ck_assert_int_eq(get("/kv/here"), 200);
+    assert_body(data);
+    ck_assert_int_eq(ask("HEAD", "/kv/here", "", nothing()), 200);
+    ck_assert_int_eq(get("/kv/new"), 404);
+    ck_assert_int_eq(get("/healthz"), 200);
+    ck_assert_int_eq(get("/readyz"), 503);
+    ck_assert_ptr_nonnull(strstr(answer.all, "read-only: made read-only by anonymous"));
+    ck_assert_int_eq(get("/page/state.json"), 200);
+    ck_assert_ptr_nonnull(strstr(answer.all, "\"state\":\"read-only\""));
+    ck_assert_int_eq(call("/varve.v1.Admin/SetReadOnly", &off, NULL), GRPC_STATUS_OK);
+    ck_assert_int_eq(put("/kv/new", data), 200);
+    ck_assert_int_eq(ask("DELETE", "/kv/here", "", nothing()), 204);
+    ck_assert_int_eq(get("/readyz"), 200);
+}
+END_TEST
+
 static void setup_small(void)
 {
     setup_with((char[]){"--http-connections"}, (char[]){"16"});
@@ -887,6 +923,8 @@ int main(void)
     tcase_add_test(tests, values_of_keys_and_of_opaque_instances_are_any_bytes_of_any_size);
     tcase_add_test(tests, opaque_value_is_no_action_result_to_grpc_and_a_store_of_keys_no_instance);
     tcase_add_test(tests, webdav_client_finds_what_it_stored_and_its_folders);
+    tcase_add_test(tests,
+                   server_that_is_made_read_only_refuses_puts_and_deletes_and_serves_the_rest);
     tcase_add_test(tests, stop_does_not_wait_for_those_who_stand_still);
     suite_add_tcase(suite, tests);
     TCase *const impatient = tcase_create("impatient");

@@ -99,6 +99,17 @@ check "it comes back" at a admin undrain
 same "ready" 200 "$(ready)"
 same "stats say so" serving "$(said a state stats)"
 
+# ---- read-only
+check "a is made read-only" at a admin read-only on "disks are copied"
+check "status says so" grep -q read-only <<<"$(at a status)"
+echo "what comes" >"$WORK/comes"
+check "who would write is told why, and what to do" grep -q "disks are copied.*varve admin read-only off" <<<"$(at a put "$WORK/comes" 2>&1)"
+same "and fails" 1 "$(status_of at a put "$WORK/comes")"
+check "who reads is served" at a get "$stays"
+same "wrong use of it" 2 "$(status_of at a admin read-only maybe)"
+check "and back" at a admin read-only off
+same "ready again" 200 "$(ready)"
+
 # ---- exit statuses, and logs
 same "nothing is there" 3 "$(status_of at a admin who "$(result 99)")"
 same "wrong use" 2 "$(status_of at a admin forget)"
@@ -110,7 +121,7 @@ check "b stops with status 0" stop b
 check "every line of a's log is a JSON object" python3 -c '
 import json, sys
 events = [json.loads(line)["event"] for line in open(sys.argv[1])]
-assert {"ready", "forgotten_by_order", "drained", "undrained", "stopped"} <= set(events), events' "$WORK/a.log"
+assert {"ready", "forgotten_by_order", "drained", "undrained", "read_only", "read_only_ended", "stopped"} <= set(events), events' "$WORK/a.log"
 check "and tells of the request that was slow" python3 -c '
 import json, sys
 slow = [line for line in map(json.loads, open(sys.argv[1])) if line["event"] == "slow_call"]
