@@ -44,6 +44,13 @@
 /* Metadata of one call: RequestMetadata of merged actions is up to 8 KiB. */
 #define LIMIT_METADATA_BYTES (64 * KIB)
 
+/*
+ * Calls that clients of one connection give up: a build that is interrupted has hundreds in flight, and one that races local against
+ * remote gives up some of each; a flood has 20,000 a second.
+ */
+#define LIMIT_RESETS_AT_ONCE 5000
+#define LIMIT_RESETS_PER_S 500
+
 /* Keys of what was evicted, for whoever asks why it is gone: 8 bytes each, of 1 GiB of the smallest blobs or 1 TiB of large ones. */
 #define LIMIT_EVICTED_REMEMBERED (1 << 20)
 

@@ -195,6 +195,8 @@
       "1 while writes are refused by order of varve admin read-only.")                             \
     X(WRITES_REFUSED, "varve_writes_refused_total", "", COUNTER,                                   \
       "Calls and requests that would have written, refused by that order.")                        \
+    X(CONNECTIONS_RESET, "varve_connections_reset_total", "", COUNTER,                             \
+      "Connections of gRPC closed because calls were given up on them as fast as they began.")     \
     X(LIMITED_CALLS, "varve_limited_total", "reason=\"calls\"", COUNTER,                           \
       "Calls, requests and connections refused for a limit, by reason.")                           \
     X(LIMITED_MEMORY, "varve_limited_total", "reason=\"memory\"", COUNTER,                         \

@@ -6,8 +6,10 @@
  */
 #include "server/accept_guard.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -111,6 +113,79 @@ void accept_guard_leave_alone(int listening, uint64_t descriptors)
     guard.left_alone_descriptors = descriptors;
     lock_release(&guard.lock);
     atomic_store(&guard.left_alone, listening);
+}
+
+/* Both ways of writing one of IPv4 are the same. */
+static bool parse_peer(const char *peer, struct in6_addr *address, uint16_t *port)
+{
+    enum { HOST_BYTES_MAX = 64 };
+    char host[HOST_BYTES_MAX];
+    const bool six = strncmp(peer, "ipv6:", 5) == 0;
+    const char *const colon = strrchr(peer, ':');
+    if ((!six && strncmp(peer, "ipv4:", 5) != 0) || colon == NULL || colon < peer + 5)
+        return false;
+    const char *from = peer + 5;
+    size_t length = (size_t)(colon - from);
+    const size_t bracket = six && *from == '%' ? 3 : 1; /* %5B, or [ */
+    if (six && length > 2 * bracket) {
+        from += bracket;
+        length -= 2 * bracket;
+    }
+    const char *const prefix = six ? "" : "::ffff:";
+    if (strlen(prefix) + length >= sizeof(host))
+        return false;
+    memcpy(host, prefix, strlen(prefix));
+    memcpy(host + strlen(prefix), from, length);
+    host[strlen(prefix) + length] = '\0';
+    *port = (uint16_t)strtoul(colon + 1, NULL, 10);
+    return inet_pton(AF_INET6, host, address) == 1;
+}
+
+static bool comes_from(int fd, const struct in6_addr *wanted, uint16_t port)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
+    if (getpeername(fd, (struct sockaddr *)(void *)&address, &length) != 0)
+        return false;
+    if (address.ss_family == AF_INET) {
+        const struct sockaddr_in *const four = (const void *)&address;
+        return ntohs(four->sin_port) == port && IN6_IS_ADDR_V4MAPPED(wanted) &&
+               memcmp(wanted->s6_addr + 12, &four->sin_addr, sizeof(four->sin_addr)) == 0;
+    }
+    const struct sockaddr_in6 *const six = (const void *)&address;
+    return address.ss_family == AF_INET6 && ntohs(six->sin6_port) == port &&
+           memcmp(wanted, &six->sin6_addr, sizeof(*wanted)) == 0;
+}
+
+/* Whoever owns it may close it at any time, and another get its number: what is asked and shut down is one copy of it. */
+static bool shut_locked(const struct in6_addr *wanted, uint16_t port) REQUIRES(guard.lock);
+static bool shut_locked(const struct in6_addr *wanted, uint16_t port)
+{
+    for (int fd = 0; fd <= guard.highest; fd++) {
+        if (guard.inodes[fd] == 0 || !comes_from(fd, wanted, port))
+            continue;
+        const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        const bool same = copy >= 0 && comes_from(copy, wanted, port);
+        if (same)
+            shutdown(copy, SHUT_RDWR);
+        if (copy >= 0)
+            close(copy);
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+bool accept_guard_shut(const char *peer)
+{
+    struct in6_addr wanted;
+    uint16_t port;
+    if (!atomic_load(&guard.started) || !parse_peer(peer, &wanted, &port))
+        return false;
+    lock_acquire(&guard.lock);
+    const bool shut = shut_locked(&wanted, port);
+    lock_release(&guard.lock);
+    return shut;
 }
 
 void accept_guard_step(void)

@@ -35,6 +35,12 @@ void accept_guard_stop(void);
 void accept_guard_leave_alone(int listening, uint64_t descriptors);
 
 /*
+ * Shuts down the connection that comes from there, as gRPC has it: "ipv4:10.0.0.7:51034", "ipv6:%5B::1%5D:51034". False when there is
+ * none, or the guard is not started.
+ */
+bool accept_guard_shut(const char *peer);
+
+/*
  * Notices connections that were closed, and sets the metric. From time to time, by the maintenance
  * thread.
  */

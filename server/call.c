@@ -32,6 +32,7 @@
 #include "server/health.h"
 #include "server/limits.h"
 #include "server/instance_metrics.h"
+#include "server/resets.h"
 #include "server/rpc_metrics.h"
 #include "server/slow_calls.h"
 #include "server/server.h"
@@ -705,11 +706,26 @@ static bool wake_locked(struct call *call)
 
 static void forget(struct call *call);
 
+/* By its client, and not since its time was over. */
+static void note_reset(struct call *call)
+{
+    struct resets *const resets = call->server->resets;
+    const int64_t now_ns = clock_monotonic_ns(call->server->clock);
+    if (resets == NULL || now_ns >= call->deadline_ns)
+        return;
+    char *const peer = grpc_call_get_peer(call->grpc);
+    if (peer != NULL && resets_note(resets, peer, now_ns))
+        resets_shut(resets, peer, now_ns);
+    gpr_free(peer);
+}
+
 static void close_done(struct op *op, bool ok)
 {
     ASSERT(ok); /* as gRPC promises, cancelled or not */
     struct call *const call = CONTAINER_OF(op, struct call, close_op);
     bool gone = false;
+    if (call->cancelled_out != 0)
+        note_reset(call);
     lock_acquire(&call->lock);
     if (call->cancelled_out != 0) {
         atomic_store(&call->cancelled, true);

@@ -35,6 +35,7 @@
 #include "server/peers.h"
 #include "server/repair.h"
 #include "server/rpc_metrics.h"
+#include "server/resets.h"
 #include "server/slow_calls.h"
 #include "server/tier.h"
 #include "server/tls.h"
@@ -219,6 +220,8 @@ static bool open_parts(struct server *server, struct status *status)
                             server->metrics, status))
         return false;
     private->guarded = true;
+    if (!resets_new(server->metrics, &server->resets, status))
+        return false;
     const struct limits_config limits = {
         .user = {.calls = of_one_user(config->user_calls, config->max_calls),
                  .memory_bytes = of_one_user(config->user_memory_bytes, config->grpc_memory_bytes),
@@ -737,6 +740,7 @@ static void close_parts(struct server *server)
     tls_free(server->tls);
     rpc_metrics_free(server->rpc_metrics);
     health_free(server->health);
+    resets_free(server->resets);
     if (private->guarded)
         accept_guard_stop();
     notify_destroy(&private->notify);

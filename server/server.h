@@ -19,6 +19,7 @@ struct method;
 struct peers;
 struct repair;
 struct rpc_metrics;
+struct resets;
 struct slow_calls;
 struct tier;
 struct tls;
@@ -32,6 +33,7 @@ struct server {
     struct clock *clock;         /* borrowed */
     struct metrics *metrics;
     struct rpc_metrics *rpc_metrics;
+    struct resets *resets;         /* NULL: they are not counted */
     struct slow_calls *slow_calls; /* borrowed from private; NULL: none is logged */
     struct access *access;         /* NULL: everything is allowed */
     struct tls *tls;               /* NULL: plaintext */
