@@ -259,14 +259,22 @@ static void note_places(struct seen *seen, struct store *store, const struct con
     }
 }
 
+bool disk_failed(struct store *store, const struct status *status, int64_t unreadable_before)
+{
+    return status->code == STATUS_UNAVAILABLE ||
+           (status->code == STATUS_DATA_LOSS &&
+            metrics_get(store->metrics, METRIC_RECORDS_UNREADABLE) > unreadable_before);
+}
+
 bool look_at_blob(struct store *store, const struct content *content, bool *there)
 {
     uint8_t *data = NULL;
     struct place place = {0};
     struct status status;
     char text[DIGEST_TEXT_BYTES_MAX];
+    const int64_t unreadable = metrics_get(store->metrics, METRIC_RECORDS_UNREADABLE);
     if (!blob_read_whole(store, &content->digest, UINT64_MAX, &data, &place, &status)) {
-        if (status.code == STATUS_UNAVAILABLE)
+        if (disk_failed(store, &status, unreadable))
             return false;
         model_fail("reading failed: %s: %s", status_code_name(status.code), status.message);
     }
@@ -288,9 +296,10 @@ bool look_at_action(struct store *store,
     struct action_record record;
     struct place place = {0};
     struct status status;
+    const int64_t unreadable = metrics_get(store->metrics, METRIC_RECORDS_UNREADABLE);
     if (!action_read(store, &contents->actions[action], contents_instance(action), &memory, &record,
                      &place, &status)) {
-        if (status.code == STATUS_UNAVAILABLE)
+        if (disk_failed(store, &status, unreadable))
             return false;
         model_fail("action %zu: %s: %s", action, status_code_name(status.code), status.message);
     }

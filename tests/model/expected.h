@@ -122,6 +122,11 @@ void seen_compare(const struct seen *seen, const struct seen *other, const char 
 /* What the store has now it has for good, and nothing else. */
 void expected_learn(struct expected *expected, const struct seen *seen);
 
+/*
+ * Did a read fail by the disk, and not by what is on it? A record that the disk refuses is DATA_LOSS, too, and counted:
+ * unreadable_before is the count from before the read.
+ */
+bool disk_failed(struct store *store, const struct status *status, int64_t unreadable_before);
 /* One of them; false when the disk failed to read it. */
 MUST_CHECK bool look_at_blob(struct store *store, const struct content *content, bool *there);
 MUST_CHECK bool look_at_action(struct store *store,

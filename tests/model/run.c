@@ -751,9 +751,10 @@ static void hold_reader(struct run *run)
         return;
     open->blob = prng_below(&run->prng, MODEL_BLOBS);
     open->offset = 0;
+    const int64_t unreadable = metrics_get(run->process.store->metrics, METRIC_RECORDS_UNREADABLE);
     if (!blob_reader_open(run->process.store, &run->contents->blobs[open->blob].digest,
                           &open->reader, &status) &&
-        (!reads_may_fail(run) || status.code != STATUS_UNAVAILABLE))
+        (!reads_may_fail(run) || !disk_failed(run->process.store, &status, unreadable)))
         model_fail("a reader did not open: %s", status.message);
 }
 
@@ -771,8 +772,10 @@ static void read_on(struct run *run)
         return;
     bool ok = true;
     if (!chance(&run->prng, 6)) { /* else he goes away */
+        const int64_t unreadable =
+            metrics_get(run->process.store->metrics, METRIC_RECORDS_UNREADABLE);
         ok = blob_reader_read(open->reader, open->offset, buffer, &data, &status);
-        if (!ok && (!reads_may_fail(run) || status.code != STATUS_UNAVAILABLE))
+        if (!ok && (!reads_may_fail(run) || !disk_failed(run->process.store, &status, unreadable)))
             model_fail("who has blob %zu open cannot read it: %s", open->blob, status.message);
         if (ok && memcmp(data.data, content->data + open->offset, data.length) != 0)
             model_fail("who has blob %zu open reads wrong bytes", open->blob);
