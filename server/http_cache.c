@@ -9,9 +9,11 @@
 
 #include "base/limits.h"
 #include "server/completeness.h"
+#include "server/http_bucket.h"
 #include "server/http_connections.h"
 #include "server/http_page.h"
 #include "server/server.h"
+#include "server/tier.h"
 #include "server/whole_blob.h"
 #include "server/zstd_blobs.h"
 #include "store/blob_reader.h"
@@ -22,10 +24,15 @@ enum {
     COMPRESSED_BYTES_MIN = 1024,
     ETAG_BYTES = DIGEST_HASH_HEX_MAX + 3,
     RANGE_BYTES = 96,
+    CHECKS_MAX =
+        64, /* of an action result, after each of which up to COMPLETENESS_NAMED_MAX blobs are got */
 };
 
 static bool route_key(struct http_request *request, struct status *status);
 static enum MHD_Result answer_blob(struct http_request *request, const struct digest *asked);
+static enum MHD_Result blob_from_bucket(struct http_request *request,
+                                        const struct digest *asked,
+                                        const struct digest *digest);
 static enum MHD_Result answer_value(struct http_request *request);
 static enum MHD_Result answer_dav(struct http_request *request);
 static enum MHD_Result fail(struct http_request *request,
@@ -216,6 +223,8 @@ void http_cache_clear(struct http_request *request)
 {
     http_put_clear(request);
     free(request->value.memory);
+    free(request->value.missing);
+    http_bucket_clear(request);
 }
 
 static enum MHD_Result fail(struct http_request *request,
@@ -334,15 +343,17 @@ static enum MHD_Result answer_blob(struct http_request *request, const struct di
     struct digest digest = *asked;
     struct status status = {0};
     const bool sized = asked != &request->digest;
-    if (!sized && !store_find_size(server->store, &digest))
-        return miss(request);
+    if (!sized && !store_find_size(server->store, &digest)) {
+        digest.size_bytes = -1;
+        return blob_from_bucket(request, asked, &digest);
+    }
     const uint64_t size = (uint64_t)digest.size_bytes;
     uint64_t first = 0;
     uint64_t last = size - 1; /* nothing is sent of a blob of size 0 */
     const enum http_range range = range_of(request, size, &first, &last);
     if (range == HTTP_RANGE_UNSATISFIABLE)
         return store_has_blob(server->store, &digest) ? unsatisfiable(request, size)
-                                                      : miss(request);
+                                                      : blob_from_bucket(request, asked, &digest);
     const bool compressed =
         request->method == HTTP_GET && range == HTTP_RANGE_NONE && size >= COMPRESSED_BYTES_MIN &&
         http_list_accepts(http_header(request, MHD_HTTP_HEADER_ACCEPT_ENCODING), "zstd") &&
@@ -363,7 +374,7 @@ static enum MHD_Result answer_blob(struct http_request *request, const struct di
     }
     if (outgoing->reader == NULL) {
         free_outgoing(outgoing);
-        return miss(request);
+        return blob_from_bucket(request, asked, &digest);
     }
     struct MHD_Response *const response =
         MHD_create_response_from_callback(compressed ? MHD_SIZE_UNKNOWN : outgoing->end - first,
@@ -379,6 +390,28 @@ static enum MHD_Result answer_blob(struct http_request *request, const struct di
     snprintf(text, sizeof(text), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, first, last, size);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_RANGE, text);
     return http_reply(request, MHD_HTTP_PARTIAL_CONTENT, response);
+}
+
+/* Once for each request. */
+static enum MHD_Result blob_from_bucket(struct http_request *request,
+                                        const struct digest *asked,
+                                        const struct digest *digest)
+{
+    if (request->blob_from_bucket)
+        return miss(request);
+    switch (http_bucket_get_blob(request, digest)) {
+    case HTTP_BUCKET_WAITS:
+        return MHD_YES;
+    case HTTP_BUCKET_FETCHED:
+        request->blob_from_bucket = true;
+        return answer_blob(request, asked);
+    case HTTP_BUCKET_UNAVAILABLE:
+        return fail(request, MHD_HTTP_SERVICE_UNAVAILABLE, STATUS_UNAVAILABLE,
+                    "it is not here, and the bucket (tier-url) does not answer");
+    case HTTP_BUCKET_NOT_THERE:
+        break;
+    }
+    return miss(request);
 }
 
 static void free_outgoing(void *argument)
@@ -514,6 +547,11 @@ static ssize_t give_frames(struct outgoing *outgoing, uint64_t position, char *t
 
 static void fetch(struct task *task);
 static bool fetch_value(struct http_request *request, struct status *status);
+static bool read_value(struct http_request *request, struct status *status);
+static void note_missing(struct http_value *value, const struct completeness *completeness);
+static enum MHD_Result value_from_bucket(struct http_request *request);
+static enum MHD_Result look_again(struct http_request *request);
+static enum MHD_Result no_value(struct http_request *request);
 
 /* On a worker: the record, and what an action result names, is read from the disk. False: it is parked. */
 static bool fetched(struct http_request *request)
@@ -548,6 +586,35 @@ static bool fetch_value(struct http_request *request, struct status *status)
 {
     struct server *const server = http_server(request);
     struct http_value *const value = &request->value;
+    if (value->memory == NULL && !read_value(request, status))
+        return false;
+    if (value->memory == NULL)
+        return true;
+    if (has_values(request)) {
+        value->is_blob = http_value_names_blob(value->data, &value->blob);
+        /* One that is not here may be in the bucket: that is asked when it is to be sent. */
+        value->found = !value->is_blob || store_has_blob(server->store, &value->blob) ||
+                       tier_reader(server->tier) != NULL;
+        return true;
+    }
+    struct arena arena;
+    struct completeness completeness;
+    arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
+    const bool ok = completeness_check(server->durability, &arena, DIGEST_FUNCTION_SHA256,
+                                       value->data, &completeness, status);
+    arena_destroy(&arena);
+    if (!ok)
+        return false;
+    value->found = completeness.complete;
+    if (!completeness.complete && completeness.unusable.code == STATUS_OK)
+        note_missing(value, &completeness);
+    return true;
+}
+
+static bool read_value(struct http_request *request, struct status *status)
+{
+    struct server *const server = http_server(request);
+    struct http_value *const value = &request->value;
     struct action_record record = {0};
     struct place place = {0};
     struct status why = {0};
@@ -560,28 +627,76 @@ static bool fetch_value(struct http_request *request, struct status *status)
         damaged_action_forget(server->durability, &request->digest, request->instance, place, &why);
         value->memory = NULL;
     }
-    if (value->memory == NULL) {
-        metrics_add(server->metrics, METRIC_ACTION_MISSES, 1);
-        return true;
-    }
     value->data = record.result;
     value->written_wall_ns = record.written_wall_ns;
-    if (has_values(request)) {
-        value->is_blob = http_value_names_blob(record.result, &value->blob);
-        value->found = !value->is_blob || store_has_blob(server->store, &value->blob);
-    } else {
-        struct arena arena;
-        struct completeness completeness;
-        arena_init(&arena, LIMIT_CALL_ARENA_BYTES);
-        const bool ok = completeness_check(server->durability, &arena, DIGEST_FUNCTION_SHA256,
-                                           record.result, &completeness, status);
-        arena_destroy(&arena);
-        if (!ok)
-            return false;
-        value->found = completeness.complete;
-    }
-    metrics_add(server->metrics, value->found ? METRIC_ACTION_HITS : METRIC_ACTION_INCOMPLETE, 1);
     return true;
+}
+
+/* Without memory for it there is nothing to look for. */
+static void note_missing(struct http_value *value, const struct completeness *completeness)
+{
+    const size_t count = completeness->missing_count < COMPLETENESS_NAMED_MAX
+                             ? completeness->missing_count
+                             : COMPLETENESS_NAMED_MAX;
+    free(value->missing);
+    value->missing = malloc((count + 1) * sizeof(value->missing[0]));
+    value->missing_count = value->missing != NULL ? count : 0;
+    value->missing_at = 0;
+    if (value->missing != NULL)
+        memcpy(value->missing, completeness->missing, count * sizeof(value->missing[0]));
+}
+
+/*
+ * A value that is not here, or not all that it names: the bucket may have it. Then it is looked at again, on a worker. What it cannot
+ * tell is a miss.
+ */
+static enum MHD_Result value_from_bucket(struct http_request *request)
+{
+    struct http_value *const value = &request->value;
+    if (value->memory == NULL) {
+        switch (http_bucket_get_value(request)) {
+        case HTTP_BUCKET_WAITS:
+            return MHD_YES;
+        case HTTP_BUCKET_FETCHED:
+            value->memory = request->at_bucket.result;
+            value->data = bytes_of(value->memory, request->at_bucket.result_bytes);
+            request->at_bucket.result = NULL;
+            return look_again(request);
+        case HTTP_BUCKET_NOT_THERE:
+        case HTTP_BUCKET_UNAVAILABLE:
+            break;
+        }
+        return no_value(request);
+    }
+    for (; value->missing_at < value->missing_count; value->missing_at++) {
+        switch (http_bucket_get_blob(request, &value->missing[value->missing_at])) {
+        case HTTP_BUCKET_WAITS:
+            return MHD_YES;
+        case HTTP_BUCKET_FETCHED:
+            continue;
+        case HTTP_BUCKET_NOT_THERE:
+        case HTTP_BUCKET_UNAVAILABLE:
+            return no_value(request);
+        }
+    }
+    return value->missing_count > 0 ? look_again(request) : no_value(request);
+}
+
+static enum MHD_Result look_again(struct http_request *request)
+{
+    if (++request->value.checks > CHECKS_MAX)
+        return no_value(request);
+    request->working = false;
+    request->worked = false;
+    request->value.missing_count = 0;
+    return answer_value(request);
+}
+
+static enum MHD_Result no_value(struct http_request *request)
+{
+    metrics_add(http_server(request)->metrics,
+                request->value.memory == NULL ? METRIC_ACTION_MISSES : METRIC_ACTION_INCOMPLETE, 1);
+    return miss(request);
 }
 
 static void free_memory(void *argument)
@@ -597,7 +712,10 @@ static enum MHD_Result answer_value(struct http_request *request)
     if (request->status.code != STATUS_OK)
         return http_reply_failure(request, 0, &request->status);
     if (!value->found)
-        return miss(request);
+        return value_from_bucket(request);
+    if (!value->counted)
+        metrics_add(http_server(request)->metrics, METRIC_ACTION_HITS, 1);
+    value->counted = true;
     if (value->is_blob)
         return answer_blob(request, &value->blob);
     uint64_t first = 0;

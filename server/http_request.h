@@ -20,6 +20,7 @@
 #include "server/byte_builder.h"
 #include "server/http_put.h"
 #include "server/limits.h"
+#include "server/tier_fetch.h"
 
 enum http_method {
     HTTP_GET,
@@ -45,6 +46,11 @@ struct http_value {
     bool is_blob;
     struct digest blob;
     int64_t written_wall_ns;
+    /* What an action result names and is not here; those before missing_at have been asked of the bucket. */
+    struct digest *missing; /* owned */
+    size_t missing_count, missing_at;
+    unsigned checks;
+    bool counted;
 };
 
 struct http_request {
@@ -80,6 +86,11 @@ struct http_request {
     struct task task;
     struct http_value value;
     struct http_put put;
+
+    /* Of the bucket (server/http_bucket.h). */
+    struct tier_want at_bucket;
+    enum { HTTP_BUCKET_IDLE, HTTP_BUCKET_ASKED, HTTP_BUCKET_ANSWERED } bucket;
+    bool blob_from_bucket; /* it has been asked for the blob that is wanted */
 
     /* Of the page (server/http_page.h). */
     const struct http_page *page; /* NULL: it is something else */

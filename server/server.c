@@ -693,7 +693,8 @@ void server_stop(struct server *server)
 static void close_parts(struct server *server)
 {
     struct server_private *const private = server->private;
-    http_stop(private->http); /* what it waits for still runs */
+    tier_end_requests(server->tier); /* whoever waits for the bucket does so no more */
+    http_stop(private->http);        /* what else it waits for still runs */
     private->http = NULL;
     lock_acquire(&private->lock);
     private->stopping = true;
@@ -701,8 +702,7 @@ static void close_parts(struct server *server)
     lock_release(&private->lock);
     join(&private->groups[THREADS_MAINTENANCE]);
     join(&private->groups[THREADS_STAND_IN]);
-    tier_end_requests(server->tier); /* repair waits for them */
-    repair_free(server->repair);     /* it asks how far peers are */
+    repair_free(server->repair); /* it asks how far peers are */
     peers_free(server->peers);
     tier_stop(server->tier);
 

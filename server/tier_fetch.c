@@ -61,6 +61,7 @@ struct gathered {
 };
 
 static void run(void *argument);
+static bool find_size(struct tier_fetch *fetch, struct tier_want *want);
 static void get_blob(struct tier_fetch *fetch, struct tier_want *want);
 static void flight_over(struct flight_waiter *waiter);
 static bool is_here(const struct tier_fetch *fetch, const struct tier_want *want);
@@ -181,7 +182,7 @@ static void run(void *argument)
             want->outcome = find(fetch, want);
         else if (!stopping && want->action)
             want->outcome = get_result(fetch, want);
-        else if (!stopping)
+        else if (!stopping && (!want->any_size || find_size(fetch, want)))
             get_blob(fetch, want);
         static const enum metric counted[] = {[TIER_FETCHED] = METRIC_TIER_READS_FOUND,
                                               [TIER_NOT_THERE] = METRIC_TIER_READS_ABSENT,
@@ -193,6 +194,29 @@ static void run(void *argument)
 }
 
 /* ---- blobs */
+
+/* Of a hash alone: by what is known, or by the object of that name. False: the outcome says why not. */
+static bool find_size(struct tier_fetch *fetch, struct tier_want *want)
+{
+    char text[BUCKET_KEY_BYTES_MAX];
+    const char *const key = text;
+    struct bucket_object object;
+    struct status status = {0};
+    if (tier_known_size(fetch->config.known, &want->digest))
+        return true;
+    layout_blob_key(fetch->config.prefix, &want->digest, text);
+    const int64_t deadline_ns = clock_monotonic_ns(fetch->store->clock) + patience_ns;
+    want->outcome = TIER_UNAVAILABLE;
+    if (!bucket_stat_many(fetch->config.bucket, &key, 1, deadline_ns, &object, &status))
+        return false;
+    if (object.presence == BUCKET_PRESENT && object.size_bytes <= LIMIT_BLOB_BYTES) {
+        want->digest.size_bytes = (int64_t)object.size_bytes;
+        return true;
+    }
+    if (tier_known_is_whole(fetch->config.known))
+        want->outcome = TIER_NOT_THERE;
+    return false;
+}
 
 /* One flight a blob, of the whole node. */
 static void get_blob(struct tier_fetch *fetch, struct tier_want *want)

@@ -29,6 +29,7 @@ enum tier_fetched {
 struct tier_want {
     /* Set by the caller. */
     struct digest digest;
+    bool any_size;         /* of a blob; out: the digest has the size that it has there */
     bool action;           /* it is an action's result that is wanted */
     struct bytes instance; /* of the action; borrowed until done */
     /*

@@ -284,6 +284,17 @@ bool tier_known_where(struct tier_known *known, const struct digest *digest, str
     return false;
 }
 
+bool tier_known_size(struct tier_known *known, struct digest *digest)
+{
+    struct bucket_row row;
+    struct status ignored = {0};
+    if (known->index == NULL || !bucket_index_get(known->index, digest, &row, &ignored) ||
+        row.offset == OFFSET_OF_DELETED)
+        return false;
+    digest->size_bytes = row.digest.size_bytes;
+    return true;
+}
+
 bool tier_known_was_deleted(struct tier_known *known, const struct digest *digest, uint64_t pack)
 {
     struct bucket_row row;

@@ -58,6 +58,8 @@ void tier_known_add_absent(struct tier_known *known, const struct digest *digest
 bool tier_known_where(struct tier_known *known,
                       const struct digest *digest,
                       struct bucket_row *row);
+/* Of the blob of this hash, if one is known: sets digest->size_bytes. */
+bool tier_known_size(struct tier_known *known, struct digest *digest);
 /*
  * These are in none of the packs of a number lower than `before` any more. That is kept with the index, for whoever reads of such a pack only later, or
  * again: tier_known_was_deleted(). 0: wherever they are, and nothing of it is kept.

@@ -4,19 +4,22 @@
  * the bucket does not answer, what is here is served as ever, what may be there alone is UNAVAILABLE and not missing, and an action
  * result is a miss; without --tier-reads nothing is asked of it; and with --tier-mode through a write is answered once it is there.
  *
- * Method: the whole server in this process, asked over gRPC, with a fake S3 server behind it.
+ * Method: the whole server in this process, asked over gRPC and HTTP, with a fake S3 server behind it.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "server/server.h"
 #include "tests/support/fake_s3.h"
+#include "tests/support/http_client.h"
 #include "tests/support/messages.h"
 #include "tests/support/reapi_names.h"
 #include "tests/support/rpc_client.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_run.h"
 #include "tests/support/wait.h"
+#include "tier/layout.h"
 
 enum { BLOBS = 20, BLOB_BYTES = 3000 };
 #define REAPI_METHOD(name) "/build.bazel.remote.execution.v2." name
@@ -29,6 +32,7 @@ static struct fake_s3 *fake;
 static const char *reads = "on";
 static const char *finds = "off";
 static const char *mode = "async";
+static const char *packs = "off"; /* so that objects can be counted */
 static const char *otherwise = "refuse";
 static const char *patience = "60s";
 static char text[RPC_TEXT_BYTES_MAX];
@@ -43,6 +47,8 @@ static void start(void)
     char how[8];
     char what_then[8];
     char how_long[8];
+    char pack[8];
+    snprintf(pack, sizeof(pack), "%s", packs);
     snprintf(url, sizeof(url), "http://127.0.0.1:%d", fake_s3_port(fake));
     snprintf(choice, sizeof(choice), "%s", reads);
     snprintf(find, sizeof(find), "%s", finds);
@@ -67,7 +73,11 @@ static void start(void)
                                (char[]){"--tier-find"},
                                find,
                                (char[]){"--tier-packs"},
-                               (char[]){"off"}, /* here it is objects that are counted */
+                               pack,
+                               (char[]){"--http-listen"},
+                               (char[]){"127.0.0.1:0"},
+                               (char[]){"--http-keys"},
+                               (char[]){"keys"},
                                (char[]){"--tier-mode"},
                                how,
                                (char[]){"--ack-copies-else"},
@@ -506,6 +516,122 @@ START_TEST(bucket_that_is_silent_makes_everything_missing_that_is_not_here)
 }
 END_TEST
 
+/* ---- over HTTP */
+
+static int get_by_http(const char *method, const char *path, struct bytes wanted)
+{
+    struct http_answer answer;
+    http_ask(server_http_port(server), method, path, "", bytes_of(NULL, 0), &answer);
+    if (answer.code == 200 && strcmp(method, "GET") == 0)
+        ck_assert(bytes_equal(answer.body, wanted));
+    const int code = answer.code;
+    http_answer_free(&answer);
+    return code;
+}
+
+static int get_blob_by_http(const char *method, unsigned number)
+{
+    uint8_t data[BLOB_BYTES];
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    char path[DIGEST_HASH_HEX_MAX + 16];
+    const struct digest digest = digest_of_number(number);
+    fill(data, number);
+    snprintf(path, sizeof(path), "/cas/%s", digest_hex(&digest, hex));
+    return get_by_http(method, path, bytes_of(data, sizeof(data)));
+}
+
+static int get_result_by_http(const struct digest *action)
+{
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    char path[DIGEST_HASH_HEX_MAX + 16];
+    snprintf(path, sizeof(path), "/ac/%s", digest_hex(action, hex));
+    return get_by_http("HEAD", path, bytes_of(NULL, 0));
+}
+
+static void check_http_after_the_disk_was_lost(void)
+{
+    static const char kept[] = "what ccache keeps";
+    struct digest files[BLOBS];
+    struct http_answer answer;
+    for (unsigned i = 0; i < BLOBS; i++)
+        files[i] = store_number(i);
+    const struct digest action = store_result(1, files, BLOBS / 2);
+    const struct digest absent = digest_of_nothing(2);
+    http_ask(server_http_port(server), "PUT", "/keys/one", "", bytes_of_string(kept), &answer);
+    ck_assert_int_eq(answer.code / 100, 2);
+    http_answer_free(&answer);
+    struct copies *const copies = durability_copies(server->durability);
+    WAIT_UNTIL(metrics_get(server->metrics, METRIC_TIER_SEQ_SMALL) ==
+               (int64_t)copies_published_seq(copies, LANE_SMALL));
+    lose_the_disk();
+    /* The result, and for it what it names; a miss is one as ever. */
+    WAIT_UNTIL(get_result_by_http(&action) == 200);
+    ck_assert_int_eq(get_result_by_http(&absent), 404);
+    for (unsigned i = 0; i < BLOBS; i++) {
+        ck_assert_int_eq(get_blob_by_http("HEAD", i), 200);
+        ck_assert_int_eq(get_blob_by_http("GET", i), 200);
+    }
+    ck_assert_int_eq(get_blob_by_http("GET", 7000), 404);
+    ck_assert_int_eq(get_by_http("GET", "/keys/one", bytes_of_string(kept)), 200);
+    ck_assert_int_eq(get_by_http("GET", "/keys/two", bytes_of(NULL, 0)), 404);
+    /* Now it is here. */
+    fake_s3_fail(fake, FAKE_S3_SLOW_DOWN, -1, NULL, NULL);
+    ck_assert_int_eq(get_blob_by_http("GET", 3), 200);
+    ck_assert_int_eq(get_blob_by_http("GET", 7001), 503);
+    ck_assert_int_eq(get_result_by_http(&absent), 404);
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+}
+
+START_TEST(http_serves_what_the_bucket_has_by_hash_alone)
+{
+    check_http_after_the_disk_was_lost();
+}
+END_TEST
+
+START_TEST(http_serves_what_lies_in_packs)
+{
+    packs = "on";
+    stop();
+    start();
+    check_http_after_the_disk_was_lost();
+    ck_assert_int_gt(metrics_get(server->metrics, METRIC_TIER_INDEXES), 0);
+}
+END_TEST
+
+START_TEST(result_over_http_that_names_what_the_bucket_has_not_is_a_miss)
+{
+    struct digest files[2] = {store_number(1), store_number(2)};
+    const struct digest action = store_result(1, files, 2);
+    char key[BUCKET_KEY_BYTES_MAX];
+    wait_until_there(3);
+    layout_blob_key("varve", &files[1], key);
+    fake_s3_store(fake, key, bytes_of_string("something else"));
+    lose_the_disk();
+    ck_assert_int_eq(get_result_by_http(&action), 404);
+    ck_assert_int_eq(get_blob_by_http("GET", 1), 200);
+    ck_assert_int_eq(get_blob_by_http("GET", 2), 404);
+}
+END_TEST
+
+START_TEST(stop_while_http_waits_for_a_silent_bucket_is_clean)
+{
+    fake_s3_fail(fake, FAKE_S3_SILENT, -1, NULL, NULL);
+    const int fd = http_connect(server_http_port(server));
+    char hex[DIGEST_HASH_HEX_MAX + 1];
+    char request[DIGEST_HASH_HEX_MAX + 64];
+    const struct digest digest = digest_of_number(1);
+    snprintf(request, sizeof(request), "GET /cas/%s HTTP/1.1\r\nHost: a\r\n\r\n",
+             digest_hex(&digest, hex));
+    const int before = fake_s3_requests(fake, "HEAD");
+    http_send_text(fd, request);
+    WAIT_UNTIL(fake_s3_requests(fake, "HEAD") > before);
+    stop();
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    close(fd);
+    start();
+}
+END_TEST
+
 START_TEST(without_reads_the_bucket_is_not_asked)
 {
     const struct digest file = store_number(1);
@@ -604,6 +730,10 @@ int main(void)
     tcase_add_test(all, node_whose_disk_is_gone_knows_what_the_bucket_has_from_a_listing);
     tcase_add_test(all, what_was_listed_is_known_after_a_restart);
     tcase_add_test(all, bucket_that_is_silent_makes_everything_missing_that_is_not_here);
+    tcase_add_test(all, http_serves_what_the_bucket_has_by_hash_alone);
+    tcase_add_test(all, http_serves_what_lies_in_packs);
+    tcase_add_test(all, result_over_http_that_names_what_the_bucket_has_not_is_a_miss);
+    tcase_add_test(all, stop_while_http_waits_for_a_silent_bucket_is_clean);
     tcase_add_test(all, without_reads_the_bucket_is_not_asked);
     tcase_add_test(all, the_bucket_is_among_the_followers_with_how_far_it_is);
     tcase_add_test(all, through_means_that_a_write_is_answered_once_it_is_in_the_bucket);
