@@ -71,6 +71,8 @@
       "Writes refused, by reason.")                                                                \
     X(WRITES_REFUSED_FAILED, "varve_writes_refused_total", "reason=\"sync_failed\"", COUNTER,      \
       "Writes refused, by reason.")                                                                \
+    X(WRITES_REFUSED, "varve_writes_refused_total", "reason=\"by_order\"", COUNTER,                \
+      "Writes refused, by reason.")                                                                \
     X(READ_ONLY, "varve_read_only", "", GAUGE, "1 when writes are refused since a sync failed.")   \
     X(CAPACITY_BYTES, "varve_capacity_bytes", "", GAUGE,                                           \
       "What segment files may take; 0: as much as the disk has.")                                  \
@@ -193,8 +195,6 @@
     X(BUFFERS_IN_USE, "varve_buffers_in_use", "", GAUGE, "Pooled 1 MiB buffers in use.")           \
     X(READ_ONLY_BY_ORDER, "varve_read_only_by_order", "", GAUGE,                                   \
       "1 while writes are refused by order of varve admin read-only.")                             \
-    X(WRITES_REFUSED, "varve_writes_refused_total", "", COUNTER,                                   \
-      "Calls and requests that would have written, refused by that order.")                        \
     X(CONNECTIONS_RESET, "varve_connections_reset_total", "", COUNTER,                             \
       "Connections of gRPC closed because calls were given up on them as fast as they began.")     \
     X(LIMITED_CALLS, "varve_limited_total", "reason=\"calls\"", COUNTER,                           \

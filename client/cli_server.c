@@ -212,6 +212,8 @@ static void print_peers(const struct cli *cli, const Varve__V1__PeersResponse *p
             (unsigned long long)follower->large_durable_seq,
             (unsigned long long)follower->large_behind_records, follower->seen_seconds_ago,
             follower->counts ? "" : "; does not count as a copy");
+        if (follower->trouble[0] != '\0')
+            fprintf(out, "                 it fails: %s\n", printable(follower->trouble, name));
     }
     for (size_t i = 0; i < peers->n_peers; i++)
         print_peer(cli, peers->peers[i]);
@@ -311,6 +313,7 @@ static void peers_json(struct json *json, const Varve__V1__PeersResponse *peers)
         json_unsigned(json, "large_behind_records", follower->large_behind_records);
         json_real(json, "seen_seconds_ago", follower->seen_seconds_ago);
         json_bool(json, "counts", follower->counts);
+        json_string(json, "trouble", follower->trouble);
         json_close_object(json);
     }
     json_close_array(json);

@@ -241,6 +241,12 @@ void http_stop(struct http *http)
     }
     MHD_stop_daemon(http->daemon); /* closes the listening socket */
     http_tls_stop();
+}
+
+void http_free(struct http *http)
+{
+    if (http == NULL)
+        return;
     http_connections_free(http->connections);
     lock_destroy(&http->lock);
     free(http);

@@ -44,8 +44,9 @@ void http_step(struct http *http);
 void http_serve(struct http *http, struct server *server);
 /* Refuses new requests to the cache, and waits up to grace_ns for those in progress. */
 void http_drain(struct http *http, int64_t grace_ns);
-/* Ends those that are left. The store, the workers and the access thread still run. NULL is fine. */
+/* Ends those that are left. The store, the workers and the access thread still run. NULL is fine, as below. */
 void http_stop(struct http *http);
+void http_free(struct http *http); /* it is stopped, and nobody calls http_step() any more */
 /*
  * More series for /metrics, behind the others: render is called on a thread of HTTP. NULL: none any more; nobody is in it then.
  * http may be NULL.

@@ -11,6 +11,7 @@
 #include "server/peers.h"
 #include "server/rpc_metrics.h"
 #include "server/server.h"
+#include "server/tier.h"
 
 /* What the modules report into; too large for a stack. */
 struct reports {
@@ -231,6 +232,9 @@ static void put_followers(struct json *json,
                       of->behind_records[LANE_SMALL] + of->behind_records[LANE_LARGE]);
         json_real(json, "seen_seconds", (double)(now_ns - of->seen_ns) / (double)NS_PER_S);
         json_bool(json, "counts", of->counts);
+        char trouble[STATUS_MESSAGE_BYTES_MAX];
+        tier_trouble(state->server->tier, of->uid, trouble, sizeof(trouble));
+        json_string(json, "error", trouble);
         json_close_object(json);
     }
     json_close_array(json);

@@ -6,6 +6,7 @@
 #include "server/methods.h"
 #include "server/peers.h"
 #include "server/server.h"
+#include "server/tier.h"
 #include "varve/v1/replication.pb-c.h"
 
 typedef Varve__V1__PeersResponse peers_response;
@@ -60,6 +61,11 @@ static bool fill_followers(struct call *call, peers_response *response, struct s
         to->seen_seconds_ago =
             now_ns > from->seen_ns ? (double)(now_ns - from->seen_ns) / (double)NS_PER_S : 0;
         to->counts = from->counts ? 1 : 0;
+        char trouble[STATUS_MESSAGE_BYTES_MAX];
+        tier_trouble(server->tier, from->uid, trouble, sizeof(trouble));
+        to->trouble = arena_copy_string(arena, bytes_of_string(trouble));
+        if (to->trouble == NULL)
+            return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the followers");
         pointers[i] = to;
     }
     response->n_followers = count;

@@ -695,12 +695,13 @@ static void close_parts(struct server *server)
     struct server_private *const private = server->private;
     tier_end_requests(server->tier); /* whoever waits for the bucket does so no more */
     http_stop(private->http);        /* what else it waits for still runs */
-    private->http = NULL;
     lock_acquire(&private->lock);
     private->stopping = true;
     condition_broadcast(&private->changed);
     lock_release(&private->lock);
     join(&private->groups[THREADS_MAINTENANCE]);
+    http_free(private->http); /* by now nobody looks after its connections */
+    private->http = NULL;
     join(&private->groups[THREADS_STAND_IN]);
     repair_free(server->repair); /* it asks how far peers are */
     peers_free(server->peers);

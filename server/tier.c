@@ -24,6 +24,7 @@ struct tier {
     struct tier_list *list;     /* NULL: it is not asked what is there */
     struct tier_follow *follow; /* NULL: nor what is in packs */
     bool finds;
+    uint64_t follower_uid;
     char name[FOLLOWER_NAME_BYTES_MAX + 1]; /* among the followers */
 };
 
@@ -75,6 +76,7 @@ bool tier_start(const struct config *config,
                                              .downloads = (size_t)config->tier_downloads,
                                              .deleted_until_seq = deleted_until_seq,
                                              .argument = tier};
+    tier->follower_uid = tier_follower_uid(config);
     snprintf(tier->name, sizeof(tier->name), "bucket %s", config->tier_bucket);
     tier->finds = strcmp(config->tier_reads, "on") == 0 && strcmp(config->tier_find, "on") == 0;
     if (strcmp(config->tier_reads, "on") == 0 && !tier_fetch_start(&reader, &tier->reader, status))
@@ -196,6 +198,13 @@ static uint64_t deleted_until_seq(void *argument)
 struct tier_fetch *tier_reader(struct tier *tier)
 {
     return tier != NULL ? tier->reader : NULL;
+}
+
+void tier_trouble(struct tier *tier, uint64_t uid, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (tier != NULL && uid == tier->follower_uid)
+        tier_queue_trouble(tier->queue, text, bytes);
 }
 
 bool tier_finds(const struct tier *tier)

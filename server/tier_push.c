@@ -149,6 +149,13 @@ bool tier_push_pause(struct tier_push *push, int64_t duration_ns)
     return goes_on;
 }
 
+void tier_push_trouble(struct tier_push *push, char text[TIER_TROUBLE_BYTES])
+{
+    lock_acquire(&push->lock);
+    snprintf(text, TIER_TROUBLE_BYTES, "%s", push->trouble);
+    lock_release(&push->lock);
+}
+
 void tier_push_wake(struct tier_push *push)
 {
     lock_acquire(&push->lock);
@@ -391,6 +398,7 @@ static bool wait_after(struct tier_pusher *pusher, unsigned tries, const struct 
     lock_acquire(&push->lock);
     const bool first = !push->failing && !push->stopping;
     push->failing = true;
+    snprintf(push->trouble, sizeof(push->trouble), "%s", why->message);
     lock_release(&push->lock);
     if (first)
         log_event(tell ? LOG_LEVEL_ERROR : LOG_LEVEL_WARN, "tier_upload_failed",
@@ -404,6 +412,7 @@ static void went_well(struct tier_push *push)
     lock_acquire(&push->lock);
     const bool was = push->failing;
     push->failing = false;
+    push->trouble[0] = '\0';
     lock_release(&push->lock);
     if (was)
         log_event(LOG_LEVEL_INFO, "tier_uploads_again", "prefix=%s", push->prefix);

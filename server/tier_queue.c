@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/limits.h"
@@ -235,6 +236,13 @@ void tier_queue_stop(struct tier_queue *queue)
     tier_push_destroy(&queue->push);
     free(queue->prefix);
     free(queue);
+}
+
+void tier_queue_trouble(struct tier_queue *queue, char *text, size_t bytes)
+{
+    char trouble[TIER_TROUBLE_BYTES];
+    tier_push_trouble(&queue->push, trouble);
+    snprintf(text, bytes, "%s", trouble);
 }
 
 uint64_t tier_queue_seq(struct tier_queue *queue, enum lane lane)

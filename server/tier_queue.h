@@ -55,6 +55,9 @@ void tier_queue_ask_to_stop(struct tier_queue *queue);
 /* Waits for its threads; the bucket has been stopped, or they may take as long as a request. NULL is fine. */
 void tier_queue_stop(struct tier_queue *queue);
 
+/* How the last attempt to send something failed, in at most `bytes` with the NUL; "" when it did not. Any thread. */
+void tier_queue_trouble(struct tier_queue *queue, char *text, size_t bytes);
+
 /* The lane's log is in the bucket up to here. Any thread. */
 uint64_t tier_queue_seq(struct tier_queue *queue, enum lane lane);
 

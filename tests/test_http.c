@@ -48,6 +48,7 @@ static void setup(void)
 static void teardown(void)
 {
     http_stop(http);
+    http_free(http);
     rpc_metrics_free(rpc_metrics);
     health_free(health);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "server/server.h"
+#include "server/tier.h"
 #include "tests/support/fake_s3.h"
 #include "tests/support/http_client.h"
 #include "tests/support/messages.h"
@@ -660,6 +661,22 @@ START_TEST(the_bucket_is_among_the_followers_with_how_far_it_is)
     (void)store_number(3);
     ck_assert_uint_eq(copies_followers(copies, &seen, 1), 1);
     ck_assert_uint_eq(seen.behind_records[LANE_SMALL], 2);
+    /* And why. */
+    char trouble[STATUS_MESSAGE_BYTES_MAX] = "";
+    WAIT_UNTIL((tier_trouble(server->tier, seen.uid, trouble, sizeof(trouble)),
+                strstr(trouble, "503 SlowDown") != NULL));
+    struct byte_builder request = {0};
+    uint8_t *response = NULL;
+    size_t length = 0;
+    ck_assert_int_eq(unary("/varve.v1.Replication/Peers", &request, &response, &length),
+                     GRPC_STATUS_OK);
+    ck_assert_ptr_nonnull(memmem(response, length, "503 SlowDown", strlen("503 SlowDown")));
+    free(response);
+    tier_trouble(server->tier, seen.uid + 1, trouble, sizeof(trouble));
+    ck_assert_str_eq(trouble, ""); /* it is nobody else's */
+    fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
+    WAIT_UNTIL(
+        (tier_trouble(server->tier, seen.uid, trouble, sizeof(trouble)), trouble[0] == '\0'));
 }
 END_TEST
 

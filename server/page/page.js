@@ -284,7 +284,7 @@ function showPeers(state) {
     cell("Time", duration(of.behind_seconds), true)));
   const followers = (state.followers || []).map((of) => make("tr", {},
     make("td", {}, make("bdi", {}, of.name || of.address)),
-    make("td", { class: "about-it" }, of.counts ? "follows this one" : "followed this one, is away"),
+    make("td", { class: "about-it" }, of.counts ? "follows this one" : "followed this one, is away", of.error && make("p", { class: "quiet" }, of.error)),
     cell("Behind", of.behind_records > 0 ? count(of.behind_records) + " records" : "0", true),
     cell("Time", "seen " + duration(Math.floor(of.seen_seconds)) + " ago", true)));
   $("peers-section").hidden = peers.length + followers.length === 0;
