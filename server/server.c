@@ -555,6 +555,7 @@ static void maintenance_step(struct server *server, struct maintenance *maintena
         accept_guard_step();
         http_step(server->private->http);
         peers_step(server->peers);
+        tier_step(server->tier);
         reload_files(server, atomic_exchange(&server->private->reload, false));
     }
     if (now_ns - maintenance->progress_ns >= progress_pause_ns) {

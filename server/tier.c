@@ -212,6 +212,12 @@ bool tier_finds(const struct tier *tier)
     return tier != NULL && tier->finds;
 }
 
+void tier_step(struct tier *tier)
+{
+    if (tier != NULL)
+        tier_queue_step(tier->queue);
+}
+
 void tier_end_requests(struct tier *tier)
 {
     if (tier == NULL)

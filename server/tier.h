@@ -28,6 +28,8 @@ uint64_t tier_follower_uid(const struct config *config);
 struct tier_fetch *tier_reader(struct tier *tier);
 /* Is it asked which blobs it has, as --tier-find says? tier may be NULL. */
 bool tier_finds(const struct tier *tier);
+/* Sets its metrics. Every second or so; NULL is fine. */
+void tier_step(struct tier *tier);
 /* Nothing is got any more, and nothing new is sent. Before whoever asks the reader ends. NULL is fine. */
 void tier_end_requests(struct tier *tier);
 /* Waits for no request. What is not in the bucket yet goes on after the next start. NULL is fine. */

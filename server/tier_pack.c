@@ -26,8 +26,9 @@ static enum tier_pushed send_index(struct tier_pusher *pusher,
                                    uint64_t pack,
                                    const struct pack_row *rows,
                                    size_t count,
+                                   uint64_t last,
                                    uint8_t *memory);
-static uint64_t make_number(struct tier_pusher *pusher);
+static uint64_t make_number(struct tier_pusher *pusher, uint64_t last);
 static void note_sent(struct building *building, uint64_t number);
 
 bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry, enum tier_look look)
@@ -56,7 +57,8 @@ enum tier_pushed tier_pack_push(struct tier_pusher *pusher,
         if (building.count >= BLOBS_MIN) {
             outcome = send_pack(&building, &number);
             if (outcome == TIER_PUSHED)
-                outcome = send_index(pusher, number, building.rows, building.count, building.index);
+                outcome =
+                    send_index(pusher, number, building.rows, building.count, 0, building.index);
             if (outcome == TIER_PUSHED)
                 note_sent(&building, number);
         }
@@ -121,7 +123,7 @@ static enum tier_pushed send_pack(struct building *building, uint64_t *number)
     char key[BUCKET_KEY_BYTES_MAX];
     struct digest digest;
     bool sent = false;
-    *number = make_number(pusher);
+    *number = make_number(pusher, 0);
     layout_pack_key(pusher->push->prefix, *number, key);
     digest_of_bytes(DIGEST_FUNCTION_SHA256, memory.bytes, &digest);
     const struct bucket_put put = {.key = key,
@@ -141,6 +143,7 @@ static enum tier_pushed send_index(struct tier_pusher *pusher,
                                    uint64_t pack,
                                    const struct pack_row *rows,
                                    size_t count,
+                                   uint64_t last,
                                    uint8_t *memory)
 {
     const size_t bytes = PACK_INDEX_HEAD_BYTES + count * PACK_INDEX_ROW_BYTES;
@@ -149,7 +152,7 @@ static enum tier_pushed send_index(struct tier_pusher *pusher,
     struct digest digest;
     bool sent = false;
     for (unsigned tries = 0; !sent; tries++) {
-        const uint64_t number = make_number(pusher);
+        const uint64_t number = make_number(pusher, last);
         pack_index_encode(number, pack, rows, count, memory);
         layout_pack_index_key(pusher->push->prefix, number, key);
         digest_of_bytes(DIGEST_FUNCTION_SHA256, object.bytes, &digest);
@@ -164,9 +167,12 @@ static enum tier_pushed send_index(struct tier_pusher *pusher,
     return TIER_PUSHED;
 }
 
-static uint64_t make_number(struct tier_pusher *pusher)
+/* Of now, and above `last`. */
+static uint64_t make_number(struct tier_pusher *pusher, uint64_t last)
 {
-    return pack_number(clock_wall_ns(pusher->push->store->clock), tier_pusher_chance(pusher));
+    const uint64_t number =
+        pack_number(clock_wall_ns(pusher->push->store->clock), tier_pusher_chance(pusher));
+    return number > last ? number : last + 1;
 }
 
 static void note_sent(struct building *building, uint64_t number)
@@ -191,7 +197,8 @@ static void note_sent(struct building *building, uint64_t number)
 
 enum tier_pushed tier_pack_push_deletions(struct tier_pusher *pusher,
                                           const struct digest *digests,
-                                          size_t count)
+                                          size_t count,
+                                          uint64_t last)
 {
     struct tier_push *const push = pusher->push;
     struct pack_row *rows = NULL;
@@ -208,10 +215,10 @@ enum tier_pushed tier_pack_push_deletions(struct tier_pusher *pusher,
     }
     for (size_t i = 0; i < count; i++)
         rows[i].digest = digests[i];
-    const enum tier_pushed outcome = send_index(pusher, 0, rows, count, memory);
+    const enum tier_pushed outcome = send_index(pusher, 0, rows, count, last, memory);
     /* Whoever has read the pack's index meanwhile may have noted them again. */
     if (outcome == TIER_PUSHED)
-        tier_known_drop_before(push->known, digests, count, make_number(pusher));
+        tier_known_drop_before(push->known, digests, count, make_number(pusher, last));
     free(rows);
     free(memory);
     return outcome;

@@ -26,9 +26,13 @@ enum tier_pushed tier_pack_push(struct tier_pusher *pusher,
                                 size_t count,
                                 enum tier_look look);
 
-/* Tells all nodes that these blobs, PACK_ROWS_MAX at most, are in no pack any more; this one knows afterwards, too. */
+/*
+ * Tells all nodes that these blobs, PACK_ROWS_MAX at most, are in no pack any more; this one knows afterwards, too. last: the highest number
+ * of a pack in which one of them is known to have been, which may be of a node whose clock is ahead; 0: of none.
+ */
 enum tier_pushed tier_pack_push_deletions(struct tier_pusher *pusher,
                                           const struct digest *digests,
-                                          size_t count);
+                                          size_t count,
+                                          uint64_t last);
 
 #endif

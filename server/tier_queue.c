@@ -245,6 +245,24 @@ void tier_queue_trouble(struct tier_queue *queue, char *text, size_t bytes)
     snprintf(text, bytes, "%s", trouble);
 }
 
+void tier_queue_step(struct tier_queue *queue)
+{
+    static const enum metric behind[LANE_COUNT] = {
+        [LANE_SMALL] = METRIC_TIER_BEHIND_SMALL, [LANE_LARGE] = METRIC_TIER_BEHIND_LARGE};
+    for (enum lane lane = 0; lane < LANE_COUNT; lane++) {
+        const struct feed_query query = {
+            .lane = lane, .after_seq = tier_queue_seq(queue, lane), .kinds = FEED_ALL};
+        struct feed_batch batch;
+        struct arena arena;
+        struct status ignored = {0};
+        arena_init(&arena, MIB);
+        /* What was evicted before its turn is behind no more. */
+        if (feed_read(durability_feed(queue->config.durability), &query, &arena, &batch, &ignored))
+            metrics_set(queue->config.metrics, behind[lane], (int64_t)batch.behind_bytes);
+        arena_destroy(&arena);
+    }
+}
+
 uint64_t tier_queue_seq(struct tier_queue *queue, enum lane lane)
 {
     return atomic_load(&queue->lanes[lane].done_seq);
@@ -445,24 +463,30 @@ static bool run_phase(struct tier_lane *lane,
 /* In their order, and after what the batch stores; at last all nodes are told which are in no pack any more. */
 static bool run_forgets(struct tier_lane *lane, const struct feed_batch *batch)
 {
+    struct tier_queue *const queue = lane->queue;
     struct digest deleted[DELETIONS_AT_A_TIME];
+    uint64_t last = 0;
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct feed_entry *const entry = &batch->entries[i];
-        bool was_there = false;
+        struct bucket_row row;
+        bool was_deleted = false;
         if (entry->kind != RECORD_FORGET)
             continue;
-        if (tier_push_forget(&lane->pusher, entry, &was_there) == TIER_PUSH_STOPPED)
+        if (tier_known_where(queue->config.known, &entry->digest, &row) && row.pack > last)
+            last = row.pack;
+        if (tier_push_forget(&lane->pusher, entry, &was_deleted) == TIER_PUSH_STOPPED)
             return false;
-        if (was_there && entry->forgotten != RECORD_ACTION && lane->queue->config.packs)
+        if (was_deleted && entry->forgotten != RECORD_ACTION && queue->config.packs)
             deleted[count++] = entry->digest;
         if (count == DELETIONS_AT_A_TIME) {
-            if (tier_pack_push_deletions(&lane->pusher, deleted, count) == TIER_PUSH_STOPPED)
+            if (tier_pack_push_deletions(&lane->pusher, deleted, count, last) == TIER_PUSH_STOPPED)
                 return false;
             count = 0;
         }
     }
-    return count == 0 || tier_pack_push_deletions(&lane->pusher, deleted, count) == TIER_PUSHED;
+    return count == 0 ||
+           tier_pack_push_deletions(&lane->pusher, deleted, count, last) == TIER_PUSHED;
 }
 
 static void move_on(struct tier_lane *lane, const struct feed_batch *batch)
@@ -473,8 +497,6 @@ static void move_on(struct tier_lane *lane, const struct feed_batch *batch)
     atomic_store(&lane->done_seq, lane->after_seq);
     metrics_set(metrics, small ? METRIC_TIER_SEQ_SMALL : METRIC_TIER_SEQ_LARGE,
                 (int64_t)lane->after_seq);
-    metrics_set(metrics, small ? METRIC_TIER_BEHIND_SMALL : METRIC_TIER_BEHIND_LARGE,
-                (int64_t)batch->behind_bytes);
     if (clock_monotonic_ns(lane->queue->store->clock) - lane->saved_ns >= save_ns)
         save(lane);
     tell_how_far(lane);

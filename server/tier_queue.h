@@ -58,6 +58,9 @@ void tier_queue_stop(struct tier_queue *queue);
 /* How the last attempt to send something failed, in at most `bytes` with the NUL; "" when it did not. Any thread. */
 void tier_queue_trouble(struct tier_queue *queue, char *text, size_t bytes);
 
+/* Sets the metrics of how far it is behind. From time to time. */
+void tier_queue_step(struct tier_queue *queue);
+
 /* The lane's log is in the bucket up to here. Any thread. */
 uint64_t tier_queue_seq(struct tier_queue *queue, enum lane lane);
 

@@ -661,6 +661,7 @@ START_TEST(the_bucket_is_among_the_followers_with_how_far_it_is)
     (void)store_number(3);
     ck_assert_uint_eq(copies_followers(copies, &seen, 1), 1);
     ck_assert_uint_eq(seen.behind_records[LANE_SMALL], 2);
+    WAIT_UNTIL(metrics_get(server->metrics, METRIC_TIER_BEHIND_SMALL) > 2 * BLOB_BYTES);
     /* And why. */
     char trouble[STATUS_MESSAGE_BYTES_MAX] = "";
     WAIT_UNTIL((tier_trouble(server->tier, seen.uid, trouble, sizeof(trouble)),
@@ -677,6 +678,7 @@ START_TEST(the_bucket_is_among_the_followers_with_how_far_it_is)
     fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
     WAIT_UNTIL(
         (tier_trouble(server->tier, seen.uid, trouble, sizeof(trouble)), trouble[0] == '\0'));
+    WAIT_UNTIL(metrics_get(server->metrics, METRIC_TIER_BEHIND_SMALL) == 0);
 }
 END_TEST
 

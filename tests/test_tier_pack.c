@@ -363,6 +363,31 @@ START_TEST(what_is_deleted_is_in_no_pack_any_more_for_any_node)
 }
 END_TEST
 
+START_TEST(deletion_comes_after_the_pack_of_a_node_whose_clock_is_ahead)
+{
+    static const char data[] = "packed by a node whose clock is five minutes ahead";
+    uint8_t bytes[PACK_INDEX_HEAD_BYTES + PACK_INDEX_ROW_BYTES];
+    char key[BUCKET_KEY_BYTES_MAX];
+    const uint64_t pack = pack_number(clock_wall_ns(clock_real()) + 300 * NS_PER_S, 1);
+    const uint64_t index = pack_number(clock_wall_ns(clock_real()) + 301 * NS_PER_S, 2);
+    const struct pack_row row = {.digest = real_store_put(&one.real, bytes_of_string(data))};
+    layout_pack_key(prefix, pack, key);
+    fake_s3_store(fake, key, bytes_of_string(data));
+    pack_index_encode(index, pack, &row, 1, bytes);
+    layout_pack_index_key(prefix, index, key);
+    fake_s3_store(fake, key, bytes_of(bytes, sizeof(bytes)));
+    start(&two, false);
+    start(&one, true);
+    WAIT_UNTIL(tier_known_has(one.known, &row.digest) && tier_known_has(two.known, &row.digest));
+    WAIT_UNTIL(is_at_the_end(&one));
+    purge(&one, &row.digest);
+    WAIT_UNTIL(metrics_get(&one.metrics, METRIC_TIER_DELETIONS) == 1 && is_at_the_end(&one));
+    ck_assert(tier_known_was_deleted(one.known, &row.digest, pack));
+    WAIT_UNTIL(tier_known_was_deleted(two.known, &row.digest, pack));
+    ck_assert_int_eq(get(&two, &row.digest), TIER_NOT_THERE);
+}
+END_TEST
+
 /* As of a node whose clock is ahead, or whose upload took long. */
 START_TEST(what_was_deleted_is_not_back_when_its_pack_is_heard_of_later)
 {
@@ -747,6 +772,7 @@ int main(void)
     tcase_add_test(packs, few_blobs_and_larger_ones_are_objects);
     tcase_add_test(packs, more_than_a_pack_goes_into_several_and_each_blob_into_one);
     tcase_add_test(packs, what_is_deleted_is_in_no_pack_any_more_for_any_node);
+    tcase_add_test(packs, deletion_comes_after_the_pack_of_a_node_whose_clock_is_ahead);
     tcase_add_test(packs, what_was_deleted_is_not_back_when_its_pack_is_heard_of_later);
     tcase_add_test(packs,
                    pack_that_is_damaged_or_gone_serves_nothing_wrong_and_is_not_believed_again);
