@@ -41,19 +41,24 @@ static void keep_house(void *argument)
     }
 }
 
+static void prepare(struct front_rig *made)
+{
+    made->config.max_blob_bytes = GIB;
+    made->server.buffers = real.buffers;
+    made->server.store = real.store;
+    made->server.durability = real.durability;
+    ck_assert(upload_table_new(real.store, clock_real(), &made->metrics, 300 * NS_PER_S,
+                               &made->server.uploads, &status));
+}
+
 static void set_up(void)
 {
     static const struct method *const methods[] = {&rpc_write, &rpc_read, &rpc_query_write_status};
+    static const struct front_rig_limits limits = {.prepare = prepare};
     static struct metrics metrics;
     metrics = (struct metrics){0};
     real_store_open(&real, &metrics, POOLED);
-    front_rig_start(&rig, methods, ARRAY_LENGTH(methods), NULL);
-    rig.config.max_blob_bytes = GIB;
-    rig.server.buffers = real.buffers;
-    rig.server.store = real.store;
-    rig.server.durability = real.durability;
-    ck_assert(upload_table_new(real.store, clock_real(), &rig.metrics, 300 * NS_PER_S,
-                               &rig.server.uploads, &status));
+    front_rig_start(&rig, methods, ARRAY_LENGTH(methods), &limits);
     atomic_store(&keeping_house, true);
     housekeeper = (struct thread){0};
     ck_assert(thread_start(&housekeeper, "maint", 0, keep_house, rig.server.uploads, &status));

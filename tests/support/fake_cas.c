@@ -653,8 +653,8 @@ static void serve_read(struct fake_cas *cas, struct fake_call *call, const struc
             break;
         at += length;
     }
-    if (cas->read_end_pause_ms > 0)
-        usleep(cas->read_end_pause_ms * 1000);
+    if (atomic_load(&cas->read_end_pause_ms) > 0)
+        usleep(atomic_load(&cas->read_end_pause_ms) * 1000);
     if (planned && fault->kind == FAKE_FAULT_TOO_MANY_BYTES)
         send_data(call, (const uint8_t *)"x", 1);
     if (planned && fault->kind == FAKE_FAULT_STATUS)

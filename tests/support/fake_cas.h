@@ -6,6 +6,7 @@
 #ifndef VARVE_TESTS_SUPPORT_FAKE_CAS_H
 #define VARVE_TESTS_SUPPORT_FAKE_CAS_H
 
+#include <stdatomic.h>
 #include <pthread.h>
 
 #include "base/digest.h"
@@ -51,7 +52,7 @@ struct fake_cas {
     bool no_capabilities;          /* GetCapabilities is UNIMPLEMENTED */
     bool no_query;                 /* QueryWriteStatus is UNIMPLEMENTED */
     size_t unfinished_bytes_max; /* QueryWriteStatus: so much of an upload is left; 0: all of it */
-    unsigned read_end_pause_ms;  /* between the last data of a Read and its status */
+    _Atomic unsigned read_end_pause_ms; /* between the last data of a Read and its status */
     _Atomic unsigned answer_pause_ms; /* before each answer, so that calls are in flight together */
     unsigned store_pause_ms; /* while a call has blobs to store, so that two of one would meet */
 

@@ -63,6 +63,8 @@ void front_rig_start(struct front_rig *rig,
                                         .max_streams = 2048,
                                         .keepalive_ns = 300 * NS_PER_S};
     ASSERT(front_new(&config, &rig->front, &status));
+    if (limits != NULL && limits->prepare != NULL)
+        limits->prepare(rig);
     front_start(rig->front);
     for (size_t i = 0; i < ARRAY_LENGTH(rig->pollers); i++)
         ASSERT(thread_start(&rig->pollers[i], "cq", 0, poll_loop, rig->front, &status));

@@ -31,6 +31,8 @@ struct front_rig_limits {
     uint64_t max_calls;            /* 0: 4096 */
     uint64_t grpc_memory_bytes;    /* 0: 1 GiB */
     int64_t slow_call_ns;          /* 0: none is logged */
+    /* Sets what else the methods look at, before there are threads that do; NULL: nothing. */
+    void (*prepare)(struct front_rig *rig);
 };
 
 void front_rig_start(struct front_rig *rig,
