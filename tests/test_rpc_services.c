@@ -43,10 +43,15 @@ static const struct method *const methods[] = {
 
 static struct front_rig rig;
 
+static void prepare(struct front_rig *made)
+{
+    made->config.max_blob_bytes = 5 * GIB;
+}
+
 static void setup(void)
 {
-    front_rig_start(&rig, methods, ARRAY_LENGTH(methods), NULL);
-    rig.config.max_blob_bytes = 5 * GIB;
+    static const struct front_rig_limits limits = {.prepare = prepare};
+    front_rig_start(&rig, methods, ARRAY_LENGTH(methods), &limits);
 }
 
 static void teardown(void)

@@ -28,16 +28,21 @@ static struct real_store real;
 static struct metrics store_metrics;
 static char text[RPC_TEXT_BYTES_MAX];
 
+static void prepare(struct front_rig *made)
+{
+    made->server.durability = real.durability;
+    made->server.store = real.store;
+    made->server.started_ns = clock_monotonic_ns(clock_real()) - 90 * NS_PER_S;
+    health_set(made->server.health, SERVER_SERVING, "");
+}
+
 static void setup(void)
 {
+    static const struct front_rig_limits limits = {.prepare = prepare};
     static const struct method *const methods[] = {&rpc_store_stat, &rpc_store_status,
                                                    &rpc_store_scrub};
     real_store_open(&real, &store_metrics, 8);
-    front_rig_start(&rig, methods, ARRAY_LENGTH(methods), NULL);
-    rig.server.durability = real.durability;
-    rig.server.store = real.store;
-    rig.server.started_ns = clock_monotonic_ns(clock_real()) - 90 * NS_PER_S;
-    health_set(rig.server.health, SERVER_SERVING, "");
+    front_rig_start(&rig, methods, ARRAY_LENGTH(methods), &limits);
 }
 
 static void teardown(void)
