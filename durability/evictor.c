@@ -193,10 +193,11 @@ uint64_t evictor_next_victim(struct evictor *evictor)
 bool evictor_step(struct evictor *evictor)
 {
     const bool removed = tend_condemned(evictor);
-    if (!evictor_is_needed(evictor))
+    const bool needed = evictor_is_needed(evictor);
+    if (!needed)
         note_held_back(evictor, false);
-    if (is_stopping(evictor) || evictor->condemned_count == CONDEMNED_MAX ||
-        !evictor_is_needed(evictor) || !evict_one(evictor))
+    if (is_stopping(evictor) || evictor->condemned_count == CONDEMNED_MAX || !needed ||
+        !evict_one(evictor))
         return removed && !is_stopping(evictor);
     wait_for_readers(evictor);
     return !is_stopping(evictor);
