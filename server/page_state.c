@@ -233,7 +233,7 @@ static void put_followers(struct json *json,
         json_real(json, "seen_seconds", (double)(now_ns - of->seen_ns) / (double)NS_PER_S);
         json_bool(json, "counts", of->counts);
         char trouble[STATUS_MESSAGE_BYTES_MAX];
-        tier_trouble(state->server->tier, of->uid, trouble, sizeof(trouble));
+        tier_trouble(state->server->tier, of->uid, trouble);
         json_string(json, "error", trouble);
         json_close_object(json);
     }

@@ -62,7 +62,7 @@ static bool fill_followers(struct call *call, peers_response *response, struct s
             now_ns > from->seen_ns ? (double)(now_ns - from->seen_ns) / (double)NS_PER_S : 0;
         to->counts = from->counts ? 1 : 0;
         char trouble[STATUS_MESSAGE_BYTES_MAX];
-        tier_trouble(server->tier, from->uid, trouble, sizeof(trouble));
+        tier_trouble(server->tier, from->uid, trouble);
         to->trouble = arena_copy_string(arena, bytes_of_string(trouble));
         if (to->trouble == NULL)
             return status_fail(status, STATUS_RESOURCE_EXHAUSTED, "no memory for the followers");

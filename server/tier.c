@@ -200,11 +200,11 @@ struct tier_fetch *tier_reader(struct tier *tier)
     return tier != NULL ? tier->reader : NULL;
 }
 
-void tier_trouble(struct tier *tier, uint64_t uid, char *text, size_t bytes)
+void tier_trouble(struct tier *tier, uint64_t uid, char text[STATUS_MESSAGE_BYTES_MAX])
 {
     text[0] = '\0';
     if (tier != NULL && uid == tier->follower_uid)
-        tier_queue_trouble(tier->queue, text, bytes);
+        tier_queue_trouble(tier->queue, text);
 }
 
 bool tier_finds(const struct tier *tier)

@@ -21,7 +21,7 @@ MUST_CHECK bool tier_start(const struct config *config,
                            struct tier **tier,
                            struct status *status);
 /* Of the follower of this uid, if that is the bucket: how the last attempt to send something there failed; else, or if it did not, "". */
-void tier_trouble(struct tier *tier, uint64_t uid, char *text, size_t bytes);
+void tier_trouble(struct tier *tier, uint64_t uid, char text[STATUS_MESSAGE_BYTES_MAX]);
 /* As whom the bucket follows the log (durability/copies.h); 0: there is none. */
 uint64_t tier_follower_uid(const struct config *config);
 /* Who gets from it what is asked for; NULL: there is no bucket, or --tier-reads is off. tier may be NULL. */

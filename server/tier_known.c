@@ -66,12 +66,18 @@ static void add_locked(struct tier_known *known, const struct digest *digest, in
 static void note_failure_locked(struct tier_known *known, bool ok, const struct status *status)
     REQUIRES(known->writing);
 
+/* None of those that a slot keeps. */
+static uint32_t last_bytes(const struct digest *digest)
+{
+    uint32_t last;
+    ASSERT(digest->hash_length >= sizeof(((struct absent *)NULL)->hash) + sizeof(last));
+    memcpy(&last, digest->hash + digest->hash_length - sizeof(last), sizeof(last));
+    return last;
+}
+
 static struct slot *group_of(struct tier_known *known, const struct digest *digest)
 {
-    uint32_t index;
-    ASSERT(digest->hash_length >= sizeof(((struct slot *)NULL)->hash) + sizeof(index));
-    memcpy(&index, digest->hash + digest->hash_length - sizeof(index), sizeof(index));
-    return &known->slots[index % (TIER_KNOWN_MAX / WAYS) * WAYS];
+    return &known->slots[last_bytes(digest) % (TIER_KNOWN_MAX / WAYS) * WAYS];
 }
 
 /* NULL: it is not known. */
@@ -236,9 +242,7 @@ static int64_t since_or_now(const struct tier_known *known, int64_t since_s)
 static struct absent *absent_locked(struct tier_known *known, const struct digest *digest)
     REQUIRES(known->lock)
 {
-    uint32_t index;
-    memcpy(&index, digest->hash + digest->hash_length - sizeof(index), sizeof(index));
-    return &known->absents[index % TIER_ABSENT_MAX];
+    return &known->absents[last_bytes(digest) % TIER_ABSENT_MAX];
 }
 
 bool tier_known_is_absent(struct tier_known *known, const struct digest *digest)

@@ -28,13 +28,23 @@ static enum tier_pushed send_index(struct tier_pusher *pusher,
                                    size_t count,
                                    uint64_t last,
                                    uint8_t *memory);
+static bool try_object(struct tier_pusher *pusher,
+                       const char *key,
+                       struct bytes bytes,
+                       unsigned tries,
+                       bool *sent);
 static uint64_t make_number(struct tier_pusher *pusher, uint64_t last);
 static void note_sent(struct building *building, uint64_t number);
 
+size_t tier_pack_bytes(const struct feed_entry *entry)
+{
+    const bool fits = entry->kind == RECORD_BLOB && entry->digest.size_bytes <= PACK_BLOB_BYTES_MAX;
+    return fits ? (size_t)entry->digest.size_bytes : 0;
+}
+
 bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry, enum tier_look look)
 {
-    if (entry->kind != RECORD_BLOB || entry->digest.size_bytes == 0 ||
-        entry->digest.size_bytes > PACK_BLOB_BYTES_MAX)
+    if (tier_pack_bytes(entry) == 0)
         return false;
     return look == TIER_AGAIN ? !tier_known_is_fresh(known, &entry->digest)
                               : !tier_known_has(known, &entry->digest);
@@ -75,7 +85,7 @@ static bool begin(struct building *building, const struct feed_entry *entries, s
     for (size_t i = 0; i < count; i++) {
         if (!tier_pack_wants(building->pusher->push->known, &entries[i], building->look))
             continue;
-        bytes += (size_t)entries[i].digest.size_bytes;
+        bytes += tier_pack_bytes(&entries[i]);
         wanted++;
     }
     ASSERT(bytes <= PACK_BYTES_MAX && wanted <= PACK_ROWS_MAX);
@@ -119,20 +129,12 @@ static void take(struct building *building, const struct digest *digest)
 static enum tier_pushed send_pack(struct building *building, uint64_t *number)
 {
     struct tier_pusher *const pusher = building->pusher;
-    struct bucket_memory memory = {.bytes = bytes_of(building->data, building->bytes)};
     char key[BUCKET_KEY_BYTES_MAX];
-    struct digest digest;
     bool sent = false;
     *number = make_number(pusher, 0);
     layout_pack_key(pusher->push->prefix, *number, key);
-    digest_of_bytes(DIGEST_FUNCTION_SHA256, memory.bytes, &digest);
-    const struct bucket_put put = {.key = key,
-                                   .source = bucket_source_of(&memory),
-                                   .sha256 = digest.hash,
-                                   .notes = {{"varve-format", "1"}},
-                                   .note_count = 1};
     for (unsigned tries = 0; !sent; tries++) {
-        if (!tier_push_try(pusher, &put, tries, &sent))
+        if (!try_object(pusher, key, bytes_of(building->data, building->bytes), tries, &sent))
             return TIER_PUSH_STOPPED;
     }
     return TIER_PUSHED;
@@ -147,24 +149,34 @@ static enum tier_pushed send_index(struct tier_pusher *pusher,
                                    uint8_t *memory)
 {
     const size_t bytes = PACK_INDEX_HEAD_BYTES + count * PACK_INDEX_ROW_BYTES;
-    struct bucket_memory object = {.bytes = bytes_of(memory, bytes)};
     char key[BUCKET_KEY_BYTES_MAX];
-    struct digest digest;
     bool sent = false;
     for (unsigned tries = 0; !sent; tries++) {
         const uint64_t number = make_number(pusher, last);
         pack_index_encode(number, pack, rows, count, memory);
         layout_pack_index_key(pusher->push->prefix, number, key);
-        digest_of_bytes(DIGEST_FUNCTION_SHA256, object.bytes, &digest);
-        const struct bucket_put put = {.key = key,
-                                       .source = bucket_source_of(&object),
-                                       .sha256 = digest.hash,
-                                       .notes = {{"varve-format", "1"}},
-                                       .note_count = 1};
-        if (!tier_push_try(pusher, &put, tries, &sent))
+        if (!try_object(pusher, key, bytes_of(memory, bytes), tries, &sent))
             return TIER_PUSH_STOPPED;
     }
     return TIER_PUSHED;
+}
+
+/* As tier_push_try(), of what is in memory. */
+static bool try_object(struct tier_pusher *pusher,
+                       const char *key,
+                       struct bytes bytes,
+                       unsigned tries,
+                       bool *sent)
+{
+    struct bucket_memory memory = {.bytes = bytes};
+    struct digest digest;
+    digest_of_bytes(DIGEST_FUNCTION_SHA256, bytes, &digest);
+    const struct bucket_put put = {.key = key,
+                                   .source = bucket_source_of(&memory),
+                                   .sha256 = digest.hash,
+                                   .notes = {{"varve-format", "1"}},
+                                   .note_count = 1};
+    return tier_push_try(pusher, &put, tries, sent);
 }
 
 /* Of now, and above `last`. */

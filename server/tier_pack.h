@@ -14,6 +14,8 @@
 #include "server/tier_push.h"
 #include "tier/pack.h"
 
+/* What it takes in a pack; 0: it goes into none, being no small blob. */
+size_t tier_pack_bytes(const struct feed_entry *entry);
 /* Would it go into a pack: a small blob that is not known to be in the bucket, or, AGAIN, that is not fresh there? */
 bool tier_pack_wants(struct tier_known *known, const struct feed_entry *entry, enum tier_look look);
 

@@ -149,10 +149,10 @@ bool tier_push_pause(struct tier_push *push, int64_t duration_ns)
     return goes_on;
 }
 
-void tier_push_trouble(struct tier_push *push, char text[TIER_TROUBLE_BYTES])
+void tier_push_trouble(struct tier_push *push, char text[STATUS_MESSAGE_BYTES_MAX])
 {
     lock_acquire(&push->lock);
-    snprintf(text, TIER_TROUBLE_BYTES, "%s", push->trouble);
+    snprintf(text, STATUS_MESSAGE_BYTES_MAX, "%s", push->trouble);
     lock_release(&push->lock);
 }
 

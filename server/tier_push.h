@@ -18,8 +18,6 @@
 #include "server/tier_known.h"
 #include "tier/layout.h"
 
-enum { TIER_TROUBLE_BYTES = STATUS_MESSAGE_BYTES_MAX };
-
 /* What all pushers share. Fields are tier_push.c's. */
 struct tier_push {
     /* Set when it is made, never changed. */
@@ -34,11 +32,11 @@ struct tier_push {
     struct flights *flights;
 
     struct lock lock;
-    struct condition changed;         /* a stop, or the end of a flight */
-    bool stopping;                    /* guarded by lock, as below */
-    bool failing;                     /* the last attempt of anybody */
-    char trouble[TIER_TROUBLE_BYTES]; /* and how; while it is */
-    uint64_t news;                    /* how often tier_push_wake() was called */
+    struct condition changed;               /* a stop, or the end of a flight */
+    bool stopping;                          /* guarded by lock, as below */
+    bool failing;                           /* the last attempt of anybody */
+    char trouble[STATUS_MESSAGE_BYTES_MAX]; /* and how; while it is */
+    uint64_t news;                          /* how often tier_push_wake() was called */
 };
 
 struct tier_push_config {
@@ -61,7 +59,7 @@ void tier_push_stop(struct tier_push *push);
 /* False: it is being stopped. */
 bool tier_push_pause(struct tier_push *push, int64_t duration_ns);
 /* How the last attempt failed; "" when it did not. Any thread. */
-void tier_push_trouble(struct tier_push *push, char text[TIER_TROUBLE_BYTES]);
+void tier_push_trouble(struct tier_push *push, char text[STATUS_MESSAGE_BYTES_MAX]);
 /* The log goes on: ends the waits of those that wait for that. Any thread. */
 void tier_push_wake(struct tier_push *push);
 /* A pause that ends early when it was woken since *seen, which is moved on. False: it is being stopped. */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/limits.h"
@@ -238,11 +237,9 @@ void tier_queue_stop(struct tier_queue *queue)
     free(queue);
 }
 
-void tier_queue_trouble(struct tier_queue *queue, char *text, size_t bytes)
+void tier_queue_trouble(struct tier_queue *queue, char text[STATUS_MESSAGE_BYTES_MAX])
 {
-    char trouble[TIER_TROUBLE_BYTES];
-    tier_push_trouble(&queue->push, trouble);
-    snprintf(text, bytes, "%s", trouble);
+    tier_push_trouble(&queue->push, text);
 }
 
 void tier_queue_step(struct tier_queue *queue)
@@ -364,7 +361,7 @@ static bool is_to_wait(struct tier_lane *lane, const struct feed_batch *batch)
     uint64_t bytes = 0;
     for (size_t i = 0; i < batch->count; i++) {
         if (tier_pack_wants(lane->queue->config.known, &batch->entries[i], TIER_SEND))
-            bytes += (uint64_t)batch->entries[i].digest.size_bytes;
+            bytes += tier_pack_bytes(&batch->entries[i]);
     }
     return bytes > 0 && bytes < PACK_BYTES_MAX;
 }
@@ -593,21 +590,14 @@ static struct work take_pack_locked(struct tier_lane *lane)
         lane->next = lane->batch->count;
     if (lane->busy == PACKS_AT_A_TIME)
         return (struct work){0}; /* whoever ends takes the next */
-    const struct work work = {.entries = &lane->batch->entries[lane->next]};
-    uint64_t bytes = 0;
-    size_t count = 0;
-    for (; lane->next < lane->batch->count; lane->next++) {
-        const struct feed_entry *const entry = &lane->batch->entries[lane->next];
-        const uint64_t more =
-            entry->kind == RECORD_BLOB && entry->digest.size_bytes <= PACK_BLOB_BYTES_MAX
-                ? (uint64_t)entry->digest.size_bytes
-                : 0;
-        if (bytes + more > PACK_BYTES_MAX)
+    struct work work = {.entries = &lane->batch->entries[lane->next]};
+    size_t bytes = 0;
+    for (; lane->next < lane->batch->count; lane->next++, work.count++) {
+        bytes += tier_pack_bytes(&lane->batch->entries[lane->next]);
+        if (bytes > PACK_BYTES_MAX)
             break;
-        bytes += more;
-        count++;
     }
-    return (struct work){.entries = work.entries, .count = count};
+    return work;
 }
 
 static bool is_of(enum phase phase, const struct feed_entry *entry)

@@ -55,8 +55,8 @@ void tier_queue_ask_to_stop(struct tier_queue *queue);
 /* Waits for its threads; the bucket has been stopped, or they may take as long as a request. NULL is fine. */
 void tier_queue_stop(struct tier_queue *queue);
 
-/* How the last attempt to send something failed, in at most `bytes` with the NUL; "" when it did not. Any thread. */
-void tier_queue_trouble(struct tier_queue *queue, char *text, size_t bytes);
+/* How the last attempt to send something failed; "" when it did not. Any thread. */
+void tier_queue_trouble(struct tier_queue *queue, char text[STATUS_MESSAGE_BYTES_MAX]);
 
 /* Sets the metrics of how far it is behind. From time to time. */
 void tier_queue_step(struct tier_queue *queue);

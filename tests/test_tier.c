@@ -664,8 +664,8 @@ START_TEST(the_bucket_is_among_the_followers_with_how_far_it_is)
     WAIT_UNTIL(metrics_get(server->metrics, METRIC_TIER_BEHIND_SMALL) > 2 * BLOB_BYTES);
     /* And why. */
     char trouble[STATUS_MESSAGE_BYTES_MAX] = "";
-    WAIT_UNTIL((tier_trouble(server->tier, seen.uid, trouble, sizeof(trouble)),
-                strstr(trouble, "503 SlowDown") != NULL));
+    WAIT_UNTIL(
+        (tier_trouble(server->tier, seen.uid, trouble), strstr(trouble, "503 SlowDown") != NULL));
     struct byte_builder request = {0};
     uint8_t *response = NULL;
     size_t length = 0;
@@ -673,11 +673,10 @@ START_TEST(the_bucket_is_among_the_followers_with_how_far_it_is)
                      GRPC_STATUS_OK);
     ck_assert_ptr_nonnull(memmem(response, length, "503 SlowDown", strlen("503 SlowDown")));
     free(response);
-    tier_trouble(server->tier, seen.uid + 1, trouble, sizeof(trouble));
+    tier_trouble(server->tier, seen.uid + 1, trouble);
     ck_assert_str_eq(trouble, ""); /* it is nobody else's */
     fake_s3_fail(fake, FAKE_S3_SOUND, 0, NULL, NULL);
-    WAIT_UNTIL(
-        (tier_trouble(server->tier, seen.uid, trouble, sizeof(trouble)), trouble[0] == '\0'));
+    WAIT_UNTIL((tier_trouble(server->tier, seen.uid, trouble), trouble[0] == '\0'));
     WAIT_UNTIL(metrics_get(server->metrics, METRIC_TIER_BEHIND_SMALL) == 0);
 }
 END_TEST
