@@ -10,17 +10,21 @@
 #include "base/lock.h"
 #include "server/call.h"
 
+/* What somebody has ordered. */
+struct order {
+    int64_t since_ns; /* 0: nobody has */
+    char reason[STATUS_MESSAGE_BYTES_MAX];
+};
+
 struct health {
     struct lock lock;
-    enum server_state state;                  /* guarded by lock */
-    char reason[STATUS_MESSAGE_BYTES_MAX];    /* guarded by lock */
-    char note[STATUS_MESSAGE_BYTES_MAX];      /* guarded by lock */
-    int64_t drained_ns;                       /* guarded by lock; 0: it is not */
-    char drained[STATUS_MESSAGE_BYTES_MAX];   /* guarded by lock: why */
-    int64_t read_only_ns;                     /* guarded by lock; 0: writes are taken */
-    char read_only[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock: why */
-    _Atomic bool refuses_writes;              /* read_only_ns is not 0; for those who only ask */
-    struct health_watcher *watchers;          /* guarded by lock; borrowed */
+    enum server_state state;               /* guarded by lock */
+    char reason[STATUS_MESSAGE_BYTES_MAX]; /* guarded by lock */
+    char note[STATUS_MESSAGE_BYTES_MAX];   /* guarded by lock */
+    struct order drained;                  /* guarded by lock, as the next */
+    struct order read_only;                /* clients write nothing */
+    _Atomic bool refuses_writes;           /* there is that order; for those who only ask */
+    struct health_watcher *watchers;       /* guarded by lock; borrowed */
 };
 
 /* The table of health.h. */
@@ -73,16 +77,48 @@ static void wake_watchers_locked(struct health *health)
         call_wake(watcher->call);
 }
 
-bool health_drain(struct health *health, const char *reason, int64_t monotonic_ns)
+/* True: there was no such order. */
+static bool give_locked(struct health *health,
+                        struct order *order,
+                        const char *reason,
+                        int64_t monotonic_ns) REQUIRES(health->lock);
+static bool give_locked(struct health *health,
+                        struct order *order,
+                        const char *reason,
+                        int64_t monotonic_ns)
 {
     ASSERT(monotonic_ns > 0);
+    if (order->since_ns != 0)
+        return false;
+    order->since_ns = monotonic_ns;
+    snprintf(order->reason, sizeof(order->reason), "%s", reason);
+    wake_watchers_locked(health);
+    return true;
+}
+
+/* True: there was one. */
+static bool take_back_locked(struct health *health, struct order *order) REQUIRES(health->lock);
+static bool take_back_locked(struct health *health, struct order *order)
+{
+    if (order->since_ns == 0)
+        return false;
+    order->since_ns = 0;
+    wake_watchers_locked(health);
+    return true;
+}
+
+static int64_t since_ns(struct health *health, const struct order *order)
+{
     lock_acquire(&health->lock);
-    const bool changes = health->drained_ns == 0;
-    if (changes) {
-        health->drained_ns = monotonic_ns;
-        snprintf(health->drained, sizeof(health->drained), "%s", reason);
-        wake_watchers_locked(health);
-    }
+    const int64_t since_ns = order->since_ns;
+    lock_release(&health->lock);
+    return since_ns;
+}
+
+bool health_drain(struct health *health, const char *reason, int64_t monotonic_ns)
+{
+    lock_acquire(&health->lock);
+    const bool changes = give_locked(health, &health->drained, reason, monotonic_ns);
     lock_release(&health->lock);
     return changes;
 }
@@ -90,34 +126,21 @@ bool health_drain(struct health *health, const char *reason, int64_t monotonic_n
 bool health_undrain(struct health *health)
 {
     lock_acquire(&health->lock);
-    const bool changes = health->drained_ns != 0;
-    if (changes) {
-        health->drained_ns = 0;
-        wake_watchers_locked(health);
-    }
+    const bool changes = take_back_locked(health, &health->drained);
     lock_release(&health->lock);
     return changes;
 }
 
 int64_t health_drained_ns(struct health *health)
 {
-    lock_acquire(&health->lock);
-    const int64_t drained_ns = health->drained_ns;
-    lock_release(&health->lock);
-    return drained_ns;
+    return since_ns(health, &health->drained);
 }
 
 bool health_refuse_writes(struct health *health, const char *reason, int64_t monotonic_ns)
 {
-    ASSERT(monotonic_ns > 0);
     lock_acquire(&health->lock);
-    const bool changes = health->read_only_ns == 0;
-    if (changes) {
-        health->read_only_ns = monotonic_ns;
-        snprintf(health->read_only, sizeof(health->read_only), "%s", reason);
-        atomic_store(&health->refuses_writes, true);
-        wake_watchers_locked(health);
-    }
+    const bool changes = give_locked(health, &health->read_only, reason, monotonic_ns);
+    atomic_store(&health->refuses_writes, true);
     lock_release(&health->lock);
     return changes;
 }
@@ -125,22 +148,15 @@ bool health_refuse_writes(struct health *health, const char *reason, int64_t mon
 bool health_take_writes(struct health *health)
 {
     lock_acquire(&health->lock);
-    const bool changes = health->read_only_ns != 0;
-    if (changes) {
-        health->read_only_ns = 0;
-        atomic_store(&health->refuses_writes, false);
-        wake_watchers_locked(health);
-    }
+    const bool changes = take_back_locked(health, &health->read_only);
+    atomic_store(&health->refuses_writes, false);
     lock_release(&health->lock);
     return changes;
 }
 
 int64_t health_refused_writes_ns(struct health *health)
 {
-    lock_acquire(&health->lock);
-    const int64_t read_only_ns = health->read_only_ns;
-    lock_release(&health->lock);
-    return read_only_ns;
+    return since_ns(health, &health->read_only);
 }
 
 bool health_check_writes(struct health *health, struct status *status)
@@ -149,7 +165,7 @@ bool health_check_writes(struct health *health, struct status *status)
     if (!atomic_load(&health->refuses_writes))
         return true;
     lock_acquire(&health->lock);
-    memcpy(why, health->read_only, sizeof(why));
+    memcpy(why, health->read_only.reason, sizeof(why));
     lock_release(&health->lock);
     return status_fail(status, STATUS_FAILED_PRECONDITION,
                        "nothing is written here: %.300s; read on, write to another node, or end it "
@@ -169,13 +185,13 @@ enum server_state health_state(struct health *health, char *reason)
     lock_acquire(&health->lock);
     enum server_state state = health->state;
     const char *why = state == SERVER_SERVING ? health->note : health->reason;
-    if (health->read_only_ns != 0 && state == SERVER_SERVING) {
+    if (health->read_only.since_ns != 0 && state == SERVER_SERVING) {
         state = SERVER_READ_ONLY;
-        why = health->read_only;
+        why = health->read_only.reason;
     }
-    if (health->drained_ns != 0 && (state == SERVER_SERVING || state == SERVER_READ_ONLY)) {
+    if (health->drained.since_ns != 0 && (state == SERVER_SERVING || state == SERVER_READ_ONLY)) {
         state = SERVER_DRAINED;
-        why = health->drained;
+        why = health->drained.reason;
     }
     if (reason != NULL)
         memcpy(reason, why, sizeof(health->reason));
