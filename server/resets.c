@@ -8,7 +8,9 @@
 #include "base/limits.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "server/accept_guard.h"
+#include "store/siphash.h"
 
 enum { SETS = 256, WAYS = 4 };
 static const int64_t each_ns = NS_PER_S / LIMIT_RESETS_PER_S;
@@ -22,6 +24,7 @@ struct connection {
 
 struct resets {
     struct metrics *metrics; /* borrowed */
+    struct siphash_key key;
 
     struct lock lock;
     struct connection connections[SETS][WAYS]; /* guarded by lock, as all below */
@@ -33,6 +36,10 @@ bool resets_new(struct metrics *metrics, struct resets **resets, struct status *
     struct resets *const made = calloc(1, sizeof(*made));
     if (made == NULL)
         return status_fail_errno(status, ENOMEM, "counts of resets");
+    if (!random_fill(&made->key, sizeof(made->key), status)) {
+        free(made);
+        return false;
+    }
     lock_init(&made->lock, LOCK_RANK_LEAF);
     made->metrics = metrics;
     *resets = made;
@@ -47,13 +54,11 @@ void resets_free(struct resets *resets)
     free(resets);
 }
 
-/* FNV-1a. */
-static uint64_t hash_of(const char *peer)
+static uint64_t hash_of(const struct resets *resets, const char *peer)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; *peer != '\0'; peer++)
-        hash = (hash ^ (uint8_t)*peer) * UINT64_C(0x100000001b3);
-    return hash | 1;
+    struct siphash siphash;
+    siphash_begin(&siphash, &resets->key);
+    return siphash_finish(&siphash, bytes_of_string(peer)) | 1;
 }
 
 static bool note_locked(struct resets *resets, uint64_t hash, int64_t now_ns)
@@ -85,7 +90,7 @@ static bool note_locked(struct resets *resets, uint64_t hash, int64_t now_ns)
 
 bool resets_note(struct resets *resets, const char *peer, int64_t now_ns)
 {
-    const uint64_t hash = hash_of(peer);
+    const uint64_t hash = hash_of(resets, peer);
     lock_acquire(&resets->lock);
     const bool too_many = note_locked(resets, hash, now_ns);
     lock_release(&resets->lock);

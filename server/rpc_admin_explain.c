@@ -80,18 +80,10 @@ static bool add_result(struct call *call,
                        bool *added,
                        struct status *status);
 static const struct history_event *last_word(const struct state *state, bool result);
-/* Eviction leaves nothing in the log; *when_ns is what is remembered. */
-static bool was_evicted(struct call *call, const struct state *state, bool result, int64_t *when_ns)
-{
-    const struct store *const store = call_server(call)->store;
-    if (!result && state->any_size)
-        return false; /* its size is part of what it is remembered by */
-    const struct blob_key key =
-        result ? blob_table_action_key(store->table, &state->digest, state->instance)
-               : blob_table_blob_key(store->table, &state->digest);
-    return evicted_find(store->evicted, key, when_ns);
-}
-
+static bool was_evicted(struct call *call,
+                        const struct state *state,
+                        bool result,
+                        int64_t *when_ns);
 static void say_absent(struct call *call,
                        const struct state *state,
                        bool result,
@@ -455,6 +447,18 @@ static const struct history_event *last_word(const struct state *state, bool res
             return event;
     }
     return NULL;
+}
+
+/* Eviction leaves nothing in the log; *when_ns is what is remembered. */
+static bool was_evicted(struct call *call, const struct state *state, bool result, int64_t *when_ns)
+{
+    const struct store *const store = call_server(call)->store;
+    if (!result && state->any_size)
+        return false; /* its size is part of what it is remembered by */
+    const struct blob_key key =
+        result ? blob_table_action_key(store->table, &state->digest, state->instance)
+               : blob_table_blob_key(store->table, &state->digest);
+    return evicted_find(store->evicted, key, when_ns);
 }
 
 static void say_absent(struct call *call,
