@@ -14,7 +14,7 @@
 
 #include "base/digest.h"
 #include "base/thread.h"
-#include "tests/support/fake_s3.h"
+#include "tests/support/fake_bucket.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_run.h"
 #include "tests/support/wait.h"
@@ -57,9 +57,7 @@ static void open_s3(void)
 
 static void setup(void)
 {
-    setenv("AWS_ACCESS_KEY_ID", FAKE_S3_ACCESS_KEY, 1);
-    setenv("AWS_SECRET_ACCESS_KEY", FAKE_S3_SECRET, 1);
-    unsetenv("AWS_SESSION_TOKEN");
+    fake_bucket_set_keys();
     fake = fake_s3_start();
     set_default_config();
     open_s3();

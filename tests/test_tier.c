@@ -12,7 +12,7 @@
 
 #include "server/server.h"
 #include "server/tier.h"
-#include "tests/support/fake_s3.h"
+#include "tests/support/fake_bucket.h"
 #include "tests/support/http_client.h"
 #include "tests/support/messages.h"
 #include "tests/support/reapi_names.h"
@@ -111,9 +111,7 @@ static void lose_the_disk(void)
 
 static void setup(void)
 {
-    setenv("AWS_ACCESS_KEY_ID", FAKE_S3_ACCESS_KEY, 1);
-    setenv("AWS_SECRET_ACCESS_KEY", FAKE_S3_SECRET, 1);
-    unsetenv("AWS_SESSION_TOKEN");
+    fake_bucket_set_keys();
     temp_dir_make(&directory);
     fake = fake_s3_start();
     grpc_init();

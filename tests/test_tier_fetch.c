@@ -10,13 +10,12 @@
 #include "base/limits.h"
 #include "server/tier_fetch.h"
 #include "store/blob_reader.h"
-#include "tests/support/fake_s3.h"
+#include "tests/support/fake_bucket.h"
 #include "tests/support/messages.h"
 #include "tests/support/real_store.h"
 #include "tests/support/test_run.h"
 #include "tests/support/wait.h"
 #include "tier/layout.h"
-#include "tier/s3.h"
 
 enum { WANTS = 40, LARGE_BYTES = 3 << 20 };
 static const char prefix[] = "test";
@@ -31,20 +30,8 @@ static struct tier_fetch *fetch;
 
 static void start(void)
 {
-    char endpoint[64];
     struct status status = {0};
-    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", fake_s3_port(fake));
-    const struct s3_config bucket = {.endpoint = endpoint,
-                                     .region = FAKE_S3_REGION,
-                                     .bucket = FAKE_S3_BUCKET,
-                                     .connections_max = 8,
-                                     .limits = {.connect_ns = 60 * NS_PER_S,
-                                                .first_byte_ns = 60 * NS_PER_S,
-                                                .put_answer_ns = 60 * NS_PER_S,
-                                                .low_speed_ns = 60 * NS_PER_S},
-                                     .clock = clock_real(),
-                                     .metrics = &metrics};
-    ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
+    s3 = fake_bucket_open(fake, &metrics, 8, 0);
     ck_assert(flights_new(&flights, &status));
     ck_assert(tier_known_new(&(struct tier_known_config){.clock = clock_real(), .young_s = 0},
                              &known, &status));
@@ -60,9 +47,7 @@ static void start(void)
 
 static void setup(void)
 {
-    setenv("AWS_ACCESS_KEY_ID", FAKE_S3_ACCESS_KEY, 1);
-    setenv("AWS_SECRET_ACCESS_KEY", FAKE_S3_SECRET, 1);
-    unsetenv("AWS_SESSION_TOKEN");
+    fake_bucket_set_keys();
     fake = fake_s3_start();
     real_store_open(&real, &metrics, 16);
     start();

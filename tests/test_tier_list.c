@@ -8,13 +8,12 @@
 
 #include "server/tier_list.h"
 #include "tests/sim/clock_sim.h"
-#include "tests/support/fake_s3.h"
+#include "tests/support/fake_bucket.h"
 #include "tests/support/messages.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_run.h"
 #include "tests/support/wait.h"
 #include "tier/layout.h"
-#include "tier/s3.h"
 
 enum { BLOBS = 2500, PAGE = 1000, MANY = 200 * 1000 };
 static const char prefix[] = "test/one";
@@ -29,16 +28,8 @@ static const char *index_path;
 
 static void start(int64_t young_s, int64_t again_ns)
 {
-    char endpoint[64];
     struct status status = {0};
-    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", fake_s3_port(fake));
-    const struct s3_config bucket = {.endpoint = endpoint,
-                                     .region = FAKE_S3_REGION,
-                                     .bucket = FAKE_S3_BUCKET,
-                                     .connections_max = 2,
-                                     .clock = clock_real(),
-                                     .metrics = &metrics};
-    ck_assert_msg(s3_new(&bucket, &s3, &status), "%s", status.message);
+    s3 = fake_bucket_open(fake, &metrics, 2, 0);
     const struct tier_known_config what = {
         .clock = clock_real(), .young_s = young_s, .path = index_path};
     ck_assert(tier_known_new(&what, &known, &status));
@@ -66,9 +57,7 @@ static void stop(void)
 
 static void setup(void)
 {
-    setenv("AWS_ACCESS_KEY_ID", FAKE_S3_ACCESS_KEY, 1);
-    setenv("AWS_SECRET_ACCESS_KEY", FAKE_S3_SECRET, 1);
-    unsetenv("AWS_SESSION_TOKEN");
+    fake_bucket_set_keys();
     fake = fake_s3_start();
 }
 

@@ -15,7 +15,7 @@
 #include "server/tier_queue.h"
 #include "store/blob_reader.h"
 #include "store/find.h"
-#include "tests/support/fake_s3.h"
+#include "tests/support/fake_bucket.h"
 #include "tests/support/messages.h"
 #include "tests/support/real_store.h"
 #include "tests/support/temp_dir.h"
@@ -23,7 +23,6 @@
 #include "tests/support/wait.h"
 #include "tier/layout.h"
 #include "tier/pack.h"
-#include "tier/s3.h"
 
 enum { SMALL_BYTES = 4096, MANY = 2000, SOME = 40 };
 static const char prefix[] = "test/packs";
@@ -56,22 +55,10 @@ static void open_store(struct node *node)
 
 static void start(struct node *node, bool uploads)
 {
-    char endpoint[64];
     char path[320];
     struct status status = {0};
-    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d", fake_s3_port(fake));
     snprintf(path, sizeof(path), "%s/known", node->directory.path);
-    const struct s3_config bucket = {.endpoint = endpoint,
-                                     .region = FAKE_S3_REGION,
-                                     .bucket = FAKE_S3_BUCKET,
-                                     .connections_max = 16,
-                                     .limits = {.connect_ns = 60 * NS_PER_S,
-                                                .first_byte_ns = 60 * NS_PER_S,
-                                                .put_answer_ns = 60 * NS_PER_S,
-                                                .low_speed_ns = 60 * NS_PER_S},
-                                     .clock = clock_real(),
-                                     .metrics = &node->metrics};
-    ck_assert_msg(s3_new(&bucket, &node->s3, &status), "%s", status.message);
+    node->s3 = fake_bucket_open(fake, &node->metrics, 16, 0);
     ck_assert(flights_new(&node->flights, &status));
     const struct tier_known_config known = {
         .clock = clock_real(), .young_s = young_s, .path = path, .place = 1};
@@ -143,9 +130,7 @@ static void close_store(struct node *node)
 
 static void setup(void)
 {
-    setenv("AWS_ACCESS_KEY_ID", FAKE_S3_ACCESS_KEY, 1);
-    setenv("AWS_SECRET_ACCESS_KEY", FAKE_S3_SECRET, 1);
-    unsetenv("AWS_SESSION_TOKEN");
+    fake_bucket_set_keys();
     follower_uid = 0;
     step_ns = 0;
     young_s = 0;
